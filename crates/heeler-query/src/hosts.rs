@@ -1,10 +1,89 @@
-//! Hosts of a fleet with several machines, as people see them. Start at [`host_role`].
+//! Hosts of a fleet with several machines, as people see them. Start at [`FleetReader::hosts`].
 
 use heeler_config::HostLabel;
 use heeler_store::{HostRecord, HostState};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{FleetReader, QueryError};
 
 /// Difference of clocks that is worth a word. Within it, the time of the message counts too.
 const CLOCK_DIFFERENCE_MIN_MS: u64 = 1_000;
+
+/// The hosts of a fleet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HostList {
+    /// Hosts by name. A fleet with one machine has none.
+    pub hosts: Vec<HostSummary>,
+}
+
+/// A host of a fleet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HostSummary {
+    /// Name.
+    pub name: String,
+    /// Role: `leader`, `standby`, `away` or `stopped`, with `, drained` if it gets no new runs.
+    pub role: String,
+    /// True if it gave a sign of life lately.
+    pub is_alive: bool,
+    /// True if it decides for the fleet.
+    pub is_leader: bool,
+    /// Seconds since its last sign of life.
+    pub seen_seconds_ago: i64,
+    /// Runs without a recorded result.
+    pub runs: i64,
+    /// Most runs at once.
+    pub max_concurrent: Option<u32>,
+    /// Labels.
+    pub labels: Vec<String>,
+    /// Person who drained it.
+    pub drained_by: Option<String>,
+    /// Milliseconds by which its clock is ahead of that of the database.
+    pub clock_ahead_ms: Option<i64>,
+    /// The difference of the clocks in words.
+    #[serde(skip)]
+    pub clock: String,
+    /// Name of the machine.
+    pub machine: String,
+    /// Version of its daemon.
+    pub version: String,
+    /// Start of its daemon.
+    pub started_at: String,
+    /// Address of its dashboard.
+    pub url: Option<String>,
+}
+
+impl From<HostRecord> for HostSummary {
+    fn from(host: HostRecord) -> HostSummary {
+        HostSummary {
+            role: host_role(&host).to_owned(),
+            clock: clock_text(&host),
+            labels: host.labels.iter().map(ToString::to_string).collect(),
+            max_concurrent: host.max_concurrent.map(|limit| limit.get()),
+            name: host.name,
+            is_alive: host.is_alive,
+            is_leader: host.is_leader,
+            seen_seconds_ago: host.seen_seconds_ago,
+            runs: host.runs,
+            drained_by: host.drained_by,
+            clock_ahead_ms: host.clock_ahead_ms,
+            machine: host.machine,
+            version: host.version,
+            started_at: host.started_at,
+            url: host.url,
+        }
+    }
+}
+
+impl FleetReader {
+    /// Lists the hosts of the fleet by name.
+    pub fn hosts(&self) -> Result<HostList, QueryError> {
+        let hosts = self.reader()?.hosts()?;
+        Ok(HostList { hosts: hosts.into_iter().map(HostSummary::from).collect() })
+    }
+}
 
 /// Returns the role of a host.
 pub fn host_role(host: &HostRecord) -> &'static str {

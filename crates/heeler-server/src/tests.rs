@@ -233,11 +233,7 @@ fn every_command() -> Vec<DaemonCommand> {
         agent(AgentChange::Disable),
         agent(AgentChange::Reset),
         agent(AgentChange::ForgetHosts),
-        DaemonCommand::DrainHost {
-            host: "alpha".to_owned(),
-            change: HostDrain::Begin,
-            by: "me".to_owned(),
-        },
+        DaemonCommand::DrainHost { host: "alpha".to_owned(), change: HostDrain::Begin, by: by() },
         DaemonCommand::GiveUpHost { host: "alpha".to_owned(), by: "me".to_owned() },
         agent(AgentChange::ForgetPermissions),
         DaemonCommand::SetJobCost { job: job(), micros: 420_000, by: by() },

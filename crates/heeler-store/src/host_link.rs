@@ -181,6 +181,14 @@ impl HostLink {
         &self.host.id
     }
 
+    pub(crate) fn listen(
+        &self,
+        channel: &'static str,
+        hint: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<(), DatabaseError> {
+        self.conn().listen(channel, hint).map_err(|source| failed("listen to the server", source))
+    }
+
     pub(crate) fn query(
         &self,
         attempt: &'static str,

@@ -46,6 +46,7 @@ use crate::process_env;
 use crate::store_setting;
 use crate::trust::{self, UnlistedFleet};
 
+use self::host_facts::HostOptionArgs;
 use self::open_standby::OpenStandby;
 use self::socket_server::SocketServer;
 use self::start_failure::DaemonStartFailure;
@@ -88,12 +89,6 @@ const WEB_PORT: &str = "HEELER_WEB_PORT";
 /// Variable with the effect of `--host`, for the background process.
 const HOST: &str = "HEELER_HOST";
 
-/// Variable with the effect of `--label`, for the background process.
-const LABELS: &str = "HEELER_HOST_LABELS";
-
-/// Variable with the effect of `--max-concurrent`, for the background process.
-const MAX_CONCURRENT: &str = "HEELER_HOST_MAX_CONCURRENT";
-
 /// Version as reported to other processes.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -118,12 +113,8 @@ pub(crate) struct StartArgs {
     /// Run as this host of a fleet on PostgreSQL: lead it, or stand by (see docs/hosts.md)
     #[arg(long, value_name = "NAME", env = HOST, hide_env = true, conflicts_with = "until_idle")]
     host: Option<LocalName>,
-    /// Label of this host, for agents with `host: {labels: …}`; `none` removes all; repeatable
-    #[arg(long = "label", value_name = "LABEL", env = LABELS, hide_env = true, value_delimiter = ',')]
-    labels: Vec<String>,
-    /// Most runs at once on this host; 0 removes the limit
-    #[arg(long, value_name = "NUMBER", env = MAX_CONCURRENT, hide_env = true)]
-    max_concurrent: Option<u32>,
+    #[command(flatten)]
+    host_options: HostOptionArgs,
     /// Log JSON; with -d, print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -281,10 +272,9 @@ fn start_detached(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
         (WITH_WEB, args.web.then(|| "1".to_owned())),
         (WEB_PORT, args.web_port.map(|port| port.to_string())),
         (HOST, args.host.as_ref().map(ToString::to_string)),
-        (LABELS, Some(args.labels.join(",")).filter(|labels| !labels.is_empty())),
-        (MAX_CONCURRENT, args.max_concurrent.map(|limit| limit.to_string())),
     ];
-    let given = options.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    let options = options.into_iter().chain(args.host_options.variables());
+    let given = options.filter_map(|(name, value)| Some((name.to_owned(), value?)));
     context.env.extend(given);
     trust::require(&context, UnlistedFleet::Ask)?;
     config_changes::require(&context)?;
@@ -465,7 +455,7 @@ impl OpenDaemon {
             version: VERSION.to_owned(),
             lock_timeout: patience,
             silence_max: args.silence_max(),
-            host: host_facts::host_facts(&dir, web.as_ref(), args)?,
+            host: host_facts::host_facts(&dir, web.as_ref(), &args.host_options, VERSION)?,
         };
         // From here on this process holds the state lock.
         let mut daemon = Daemon::open(settings).map_err(to_start_failure)?;

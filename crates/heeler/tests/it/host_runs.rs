@@ -20,6 +20,9 @@ const AGENTS: &str = "agents:
        {say: Through the gate.}]}
   - {name: brief, host: beta, runtime: scripted,
      script: [{run: 'echo $HEELER_RUN >> ran'}, {say: Done there.}]}
+  - {name: asker, host: beta, runtime: scripted, approvals: interactive,
+     script: [{run: 'echo $HEELER_RUN >> ran', ask_permission: true},
+       {question: 'Which?', header: C, options: [red, blue]}, {say: 'Took {answer}.'}]}
 ";
 
 fn herd(cluster: &PostgresCluster) -> Herd {
@@ -163,6 +166,54 @@ fn an_agent_works_on_the_host_that_it_names() {
     let (beta, _) = second.begin(&[]);
     assert_eq!(first.ends(&job).head.status, JobStatus::Completed);
     assert_eq!(ran(&second).len(), 4);
+    stop(&second, beta);
+    stop(&first, alpha);
+}
+
+/// Runs a command on a host until it succeeds: the host may change its role just then.
+#[track_caller]
+fn succeed(herd: &Herd, args: &[&str]) {
+    wait_for(&format!("{args:?}"), || {
+        let output = herd.command(args[0]).args(&args[1..]).output().unwrap();
+        output.status.success().then_some(())
+    });
+}
+
+/// Waits for an open question of a job; returns its ID.
+#[track_caller]
+fn wait_for_question(herd: &Herd, job: &JobId) -> String {
+    wait_for("a question", || {
+        let reader = herd.reader();
+        let run = reader.runs_of_job(job).unwrap().pop()?.id;
+        let asked = reader.undelivered_approvals(run).unwrap();
+        let open = asked.into_iter().find(|approval| !approval.status.is_answered());
+        open.map(|approval| approval.id.to_string())
+    })
+}
+
+#[test]
+fn questions_of_a_run_are_answered_on_another_host() {
+    let cluster = cluster();
+    let (first, second) = (herd(&cluster), herd(&cluster));
+    let (mut alpha, _) = first.begin(&["--host", "alpha"]);
+    let (mut beta, _) = second.begin(&["--host", "beta"]);
+    let job = trigger(&first, &mut alpha, "asker");
+    // A permission, given on the other host.
+    let permission = wait_for_question(&first, &job);
+    assert!(ran(&second).is_empty(), "the step waits for its permission");
+    succeed(&first, &["approvals", "approve", &permission]);
+    wait_for_runs(&second, 1);
+
+    // A choice, made while the daemon of the run's host is dead.
+    let choice = wait_for_question(&first, &job);
+    beta.kill();
+    wait_for_leader(&first, "alpha");
+    succeed(&first, &["approvals", "reply", &choice, "blue"]);
+    let (beta, _) = second.begin(&[]);
+    assert_eq!(first.ends(&job).head.status, JobStatus::Completed);
+    wait_for_copy(&second, &first, &job);
+    assert!(rows(&first, &job).contains("Took blue."), "{}", rows(&first, &job));
+    assert_eq!(ran(&second).len(), 1, "the step was executed once");
     stop(&second, beta);
     stop(&first, alpha);
 }

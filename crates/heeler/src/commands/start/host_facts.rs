@@ -1,17 +1,43 @@
 //! Facts of this daemon for the other hosts of the fleet. Start at [`host_facts`].
 
+use clap::Args;
 use heeler_config::{HostLabel, NO_LABELS};
 use heeler_store::{HOST_LABELS_MAX, HostFacts, StateDir};
 
 use super::web_listener::WebListener;
-use super::{StartArgs, VERSION};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+
+/// Variable with the effect of `--label`, for the background process.
+const LABELS: &str = "HEELER_HOST_LABELS";
+
+/// Variable with the effect of `--max-concurrent`, for the background process.
+const MAX_CONCURRENT: &str = "HEELER_HOST_MAX_CONCURRENT";
+
+/// Options of `start` for a host of a fleet.
+#[derive(Args)]
+pub(super) struct HostOptionArgs {
+    /// Label of this host, for agents with `host: {labels: …}`; `none` removes all; repeatable
+    #[arg(long = "label", value_name = "LABEL", env = LABELS, hide_env = true, value_delimiter = ',')]
+    labels: Vec<String>,
+    /// Most runs at once on this host; 0 removes the limit
+    #[arg(long, value_name = "NUMBER", env = MAX_CONCURRENT, hide_env = true)]
+    max_concurrent: Option<u32>,
+}
+
+impl HostOptionArgs {
+    /// Returns the variables that pass the options to the background process.
+    pub(super) fn variables(&self) -> [(&'static str, Option<String>); 2] {
+        let labels = Some(self.labels.join(",")).filter(|labels| !labels.is_empty());
+        [(LABELS, labels), (MAX_CONCURRENT, self.max_concurrent.map(|limit| limit.to_string()))]
+    }
+}
 
 /// Returns the facts of this daemon for other hosts; `None` for a fleet with one machine.
 pub(super) fn host_facts(
     dir: &StateDir,
     web: Option<&WebListener>,
-    args: &StartArgs,
+    args: &HostOptionArgs,
+    version: &str,
 ) -> CommandResult<Option<HostFacts>> {
     let labels = parse_labels(&args.labels)?;
     if dir.host().is_none() {
@@ -26,7 +52,7 @@ pub(super) fn host_facts(
         };
     }
     Ok(Some(HostFacts {
-        version: VERSION.to_owned(),
+        version: version.to_owned(),
         pid: std::process::id(),
         url: web.map(|web| web.reach.url()),
         labels,

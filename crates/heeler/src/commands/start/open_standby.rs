@@ -12,8 +12,8 @@ use super::serving::start_serving;
 use super::socket_server::{self, SocketServer};
 use super::start_failure::DaemonStartFailure;
 use super::{
-    PreparedDaemonSetup, StartArgs, connection_counter, memory_trimmer, state_lost_failure,
-    to_start_failure, web_listener,
+    PreparedDaemonSetup, StartArgs, VERSION, connection_counter, memory_trimmer,
+    state_lost_failure, to_start_failure, web_listener,
 };
 use crate::context::CommandContext;
 use crate::failure::CommandResult;
@@ -54,7 +54,7 @@ impl OpenStandby {
         let options = StandbyOptions {
             fleet,
             load: prepared.loader(),
-            facts: host_facts(&dir, web.as_ref(), args)?.unwrap_or_default(),
+            facts: host_facts(&dir, web.as_ref(), &args.host_options, VERSION)?.unwrap_or_default(),
             lock_timeout: patience,
             silence_max: args.silence_max(),
         };
