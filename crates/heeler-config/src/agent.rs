@@ -22,6 +22,7 @@ use crate::effort::ReasoningEffort;
 use crate::fleet_secrets::FleetSecrets;
 use crate::github::GithubPermission;
 use crate::hooks::{AgentHooks, HooksKeys, check_new_privileges};
+use crate::host_choice::HostChoice;
 use crate::mcp::{McpKeys, McpServer, PluginConfig, PluginEntry};
 use crate::policy::{PriorityKey, RetryKeys, RetryPolicy, SpawnKeys, SpawnLimits};
 use crate::reader::{ConfigDialect, ConfigReader};
@@ -71,9 +72,10 @@ section! {
         /// `working_directory` does not exist, the repository is cloned into it before the first
         /// job. A token in an `https` URL is passed to git and not stored in the clone.
         repo: Option<RepoConfig>,
-        /// Host that executes the agent's jobs, in a fleet with several hosts: the name of its `heeler start --host`. While it
-        /// is away, the jobs wait. Defaults to the host that leads. Described in `docs/hosts.md`.
-        host: Option<SpannedValue<LocalName>>,
+        /// Host that executes the agent's jobs, in a fleet with several hosts: the name of its `heeler
+        /// start --host`, or a block with labels that it must have. While there is none, the jobs wait.
+        /// Defaults to the host that leads. Described in `docs/hosts.md`.
+        host: Option<SpannedValue<HostChoice>>,
         /// Name, role and personality of the agent in messages to people.
         identity: Option<AgentIdentity>,
         /// Instructions placed before every prompt.
@@ -290,7 +292,7 @@ pub struct AgentConfig {
     pub checkout: Option<CheckoutConfig>,
     pub repo: Option<RepoConfig>,
     /// Host that executes its jobs; `None` for the one that leads.
-    pub host: Option<LocalName>,
+    pub host: Option<HostChoice>,
     pub identity: Option<AgentIdentity>,
     pub system_prompt: Option<String>,
     pub default_prompt: Option<String>,

@@ -43,6 +43,7 @@ mod globs;
 mod hide_secrets;
 mod hook_command;
 mod hooks;
+mod host_choice;
 pub mod id_syntax;
 mod interpolate;
 mod loaded_config;
@@ -143,6 +144,7 @@ pub use hooks::{
     AgentHooks, Hook, HookAction, HookEvent, HookList, HookMethod, HookPermissions, HookPosition,
     HookType, TimeoutDuration,
 };
+pub use host_choice::{HostChoice, HostLabel, NO_LABELS, PlacementOrder};
 pub use id_syntax::IdParseError;
 pub use loaded_config::{CRON_SUFFIX, LoadedConfig};
 pub use loader::{FLEET_DEPTH_MAX, LOAD_BYTES_MAX, MEMBERS_MAX, load};

@@ -16,6 +16,7 @@ use crate::fault::ConfigFaults;
 use crate::fleet::{AgentEntry, AgentFileEntry, FleetConfig, FleetEntry, FleetKeys};
 use crate::github::AgentTokenGrant;
 use crate::hooks::HooksKeys;
+use crate::host_choice::{self, HostChoice};
 use crate::interpolate::interpolate;
 use crate::loaded_config::{LoadedConfig, WorkflowReference};
 use crate::names::LocalName;
@@ -29,7 +30,7 @@ use crate::spawn_check::{self, WrittenSpawn};
 use crate::unused_keys;
 use crate::value::{ConfigValue as _, SpannedValue};
 use crate::yaml::{self, YamlKey, YamlKind, YamlNode, merge_trees};
-use crate::{hide_secrets, notify, schedule, session, store_url, webhook_schedule};
+use crate::{hide_secrets, notify, schedule, session, webhook_schedule};
 
 /// Maximum nesting depth of fleets.
 pub const FLEET_DEPTH_MAX: usize = 16;
@@ -68,7 +69,7 @@ pub fn load(
         spawns: Vec::new(),
         hooks: Vec::new(),
         channel_names: Vec::new(),
-        host_names: Vec::new(),
+        host_choices: Vec::new(),
         workflow_agent: None,
         workflow_references: Vec::new(),
         agent_tokens: Vec::new(),
@@ -123,7 +124,7 @@ struct ConfigLoader<'a> {
     /// Channels that agents name in `notify`.
     channel_names: Vec<SpannedValue<String>>,
     /// Hosts that agents name.
-    host_names: Vec<SpannedValue<LocalName>>,
+    host_choices: Vec<SpannedValue<HostChoice>>,
     /// Default agent of workflows, as named by the root fleet.
     workflow_agent: Option<SpannedValue<AgentRef>>,
     /// Workflows that schedules name. They are checked when the workflows are loaded.
@@ -347,7 +348,7 @@ impl ConfigLoader<'_> {
             elevate: keys.spawn.elevate.clone(),
         };
         self.channel_names.extend(keys.notify.clone().into_iter().flatten());
-        self.host_names.extend(keys.host.clone());
+        self.host_choices.extend(keys.host.clone());
         let references = webhook_schedule::workflow_references(&keys.schedules, &self.reader);
         let mut agent = AgentConfig::check(keys, &origin, &mut self.reader)?;
         // After the check, which tells whether the agent is scripted at all.
@@ -412,7 +413,7 @@ impl ConfigLoader<'_> {
         let notify = self.fleets.first().and_then(|fleet| fleet.notify.as_ref());
         notify::check_channel_names(&self.channel_names, notify, &mut self.reader);
         let store = self.fleets.first().and_then(|fleet| fleet.store.as_ref());
-        store_url::check_host_names(&self.host_names, store, &mut self.reader);
+        host_choice::check_host_choices(&self.host_choices, store, &mut self.reader);
         spawn_check::resolve_spawns(
             &std::mem::take(&mut self.spawns),
             &mut self.agents,

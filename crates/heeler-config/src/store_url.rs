@@ -10,9 +10,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::json;
 use url::Url;
 
-use crate::names::LocalName;
-use crate::reader::ConfigReader;
-use crate::value::{SpannedValue, text_value};
+use crate::value::text_value;
 
 /// Port of PostgreSQL where the URL names none.
 pub const POSTGRES_PORT: u16 = 5432;
@@ -189,23 +187,6 @@ fn absolute(path: &str) -> Result<Utf8PathBuf, String> {
 text_value! {
     StoreUrl: "the URL of a PostgreSQL database", "`postgres://heeler@db.example.com/heeler`",
         Some("^postgres(ql)?://"), |url| json!(url.to_string());
-}
-
-/// Refuses hosts of agents in a fleet that has one machine: hosts share records on a server.
-pub(crate) fn check_host_names(
-    written: &[SpannedValue<LocalName>],
-    store: Option<&StoreUrl>,
-    reader: &mut ConfigReader,
-) {
-    if store.is_some() {
-        return;
-    }
-    for host in written {
-        let message = format!("host `{}` cannot be used: this fleet has one machine", host.value);
-        reader
-            .error(host.at, message)
-            .expected("set `store` to a PostgreSQL server, or remove `host`");
-    }
 }
 
 #[cfg(test)]

@@ -109,6 +109,13 @@ pub enum DaemonCommand {
         /// Requester.
         by: String,
     },
+    /// Let a host get no new runs, or get them again.
+    DrainHost {
+        host: String,
+        change: HostDrain,
+        /// Requester.
+        by: String,
+    },
     /// End the runs of a host that does not return.
     GiveUpHost {
         host: String,
@@ -154,6 +161,7 @@ impl DaemonCommand {
             | DaemonCommand::Workflow { by, .. }
             | DaemonCommand::Approval { by, .. }
             | DaemonCommand::Access { by, .. }
+            | DaemonCommand::DrainHost { by, .. }
             | DaemonCommand::GiveUpHost { by, .. }
             | DaemonCommand::SetJobCost { by, .. }
             | DaemonCommand::AcceptConfig { by, .. } => name.clone_into(by),
@@ -213,6 +221,16 @@ pub enum ScheduleChange {
     Reset,
     /// Trigger it now.
     Trigger,
+}
+
+/// Change to the use of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostDrain {
+    /// Give it no new runs.
+    Begin,
+    /// Give it new runs again.
+    Undo,
 }
 
 /// Change to an agent.

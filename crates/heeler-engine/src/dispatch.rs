@@ -26,6 +26,7 @@ mod github_checklist;
 mod github_fan_out;
 mod github_tasks;
 mod hook_authorization;
+mod host_placement;
 mod idempotency;
 mod imported_runs;
 mod job_costs;
@@ -415,6 +416,7 @@ impl Dispatcher {
             DispatchEffect::LaunchRunner { started: begun, request } => {
                 self.executor.launch_runner(*begun, request);
             }
+            DispatchEffect::StartAssignedRun { run } => self.executor.adopt_run(run),
             DispatchEffect::CancelRun { run, request } => {
                 self.executor.cancel_run(run, request.now, request.by);
             }

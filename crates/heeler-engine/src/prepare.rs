@@ -266,6 +266,8 @@ fn configured_request(
         schedule: schedule.map(|schedule| schedule.name.clone()),
         runtime: agent.runtime.kind(),
         working_directory,
+        host_choice: agent.host.clone(),
+        is_assigned: false,
         host: None,
         output_file: wanted.output_file || schedule.is_some_and(|it| it.output_to_file),
         home: around.home.to_owned(),

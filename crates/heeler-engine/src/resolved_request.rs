@@ -7,7 +7,8 @@ use std::num::NonZeroU32;
 
 use camino::Utf8PathBuf;
 use heeler_config::{GithubPermission, workflow::SkillFile};
-use heeler_config::{LocalName, RuntimeType, SessionRules};
+use heeler_config::{HostChoice, RuntimeType, SessionRules};
+use heeler_model::placement::RunPlacement;
 use heeler_model::run::{AgentLaunchSpec, KeptAgentLimits, QuestionPolicy, RunLimits};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentName, ApprovalMode, JobId, TriggerType};
@@ -27,10 +28,16 @@ pub struct ResolvedJobRequest {
     pub runtime: RuntimeType,
     /// Canonical path of the working directory.
     pub working_directory: Utf8PathBuf,
-    /// Another host that executes the job. It resolves the request again for itself, so this one has
+    /// The agent's choice of a host, in a fleet with several hosts.
+    #[serde(default)]
+    pub host_choice: Option<HostChoice>,
+    /// True if the host that executes the job resolves the request again for itself. This one has
     /// neither an environment nor a working directory that was looked at.
     #[serde(default)]
-    pub host: Option<LocalName>,
+    pub is_assigned: bool,
+    /// Host of an assigned run, and the reason for it.
+    #[serde(skip)]
+    pub host: Option<RunPlacement>,
     /// True if rows are also written as text.
     pub output_file: bool,
     /// The user's home directory.

@@ -3,7 +3,7 @@
 //! No secret is in the record. The host resolves the request from its own config and environment, and
 //! makes the keys of the run. Start at [`assign_run`] and [`AssignedRun::read`].
 
-use heeler_config::LocalName;
+use heeler_model::placement::RunPlacement;
 use heeler_model::run::{ResultPublicKey, RunLimits, SessionPlan};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentSessionId, JobRequest, Session};
@@ -22,20 +22,27 @@ struct RunAssignment {
     session: SessionPlan,
     /// Limits of the run, with the budget that is reserved for it.
     limits: RunLimits,
+    /// Reason for the choice of the host. `heeler jobs why` shows it.
+    #[serde(default)]
+    placement: String,
 }
 
-/// Records a run for another host. Until the host claims it, no signature fits its key.
+/// Records a run for its host. Until the host claims it, no signature fits its key.
 pub(crate) fn assign_run(
     tx: &mut StoreTransaction<'_>,
-    host: &LocalName,
+    placed: &RunPlacement,
     row: RunRecord,
     (session, limits): (&SessionPlan, &RunLimits),
 ) -> Result<(), DatabaseError> {
-    let assignment = RunAssignment { session: session.clone(), limits: limits.clone() };
+    let assignment = RunAssignment {
+        session: session.clone(),
+        limits: limits.clone(),
+        placement: placed.reason.clone(),
+    };
     let body = serde_json::to_string(&assignment).expect("an assignment is JSON");
     let run = row.id;
     tx.insert_run(&RunRecord {
-        host: host.to_string(),
+        host: placed.host.clone(),
         status: ASSIGNED_RUN.to_owned(),
         result_key: Some(unfit_key()),
         ..row
@@ -109,7 +116,7 @@ impl AssignedRun {
 /// Returns the name of the host on which a request will be executed, in a fleet with several hosts.
 fn place(dir: &StateDir, request: &ResolvedJobRequest) -> Option<String> {
     let own = dir.host().map(|host| host.name.to_string());
-    request.host.as_ref().map(ToString::to_string).or(own)
+    request.host.as_ref().map(|placed| placed.host.clone()).or(own)
 }
 
 /// Returns the host of a session, if it is not the one on which the request will be executed.

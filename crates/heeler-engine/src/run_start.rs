@@ -212,7 +212,7 @@ pub(crate) fn record_run_start(
     let result_key = new_result_key();
     let row = new_run(run, job, attempt, tx.epoch()?, now);
     match &request.host {
-        Some(host) => run_assignment::assign_run(tx, host, row, (&plan, &request.limits))?,
+        Some(placed) => run_assignment::assign_run(tx, placed, row, (&plan, &request.limits))?,
         None => {
             // The key is on record before the runner exists, so the next daemon can check its
             // result.

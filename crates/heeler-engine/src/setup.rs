@@ -14,8 +14,8 @@ use heeler_config::workflow::{
     load_frozen_workflow,
 };
 use heeler_config::{
-    AgentConfig, AgentLookupError, AgentProgram, FleetConfig, LoadedConfig, LocalName,
-    LogDurability, RenderStyle, RuntimeConfig, is_secret_name,
+    AgentConfig, AgentLookupError, AgentProgram, FleetConfig, LoadedConfig, LogDurability,
+    RenderStyle, RuntimeConfig, is_secret_name,
 };
 use heeler_model::config_change::ConfigContent;
 use heeler_model::redact::SecretRedactor;
@@ -209,12 +209,12 @@ impl DaemonSetup {
     /// Resolves a request for another host as far as its start needs it on record.
     pub(crate) fn prepare_assigned_request(
         &self,
-        (agent, host): (&AgentConfig, &LocalName),
+        agent: &AgentConfig,
         wanted: &JobRequest,
         directory: Option<&Utf8Path>,
     ) -> Result<ResolvedJobRequest, PrepareError> {
         let around = self.prepare_context(directory);
-        prepare::prepare_assigned_request(agent, host, wanted, &around)
+        prepare::prepare_assigned_request(agent, wanted, &around)
     }
 
     fn prepare_context<'s>(&'s self, directory: Option<&'s Utf8Path>) -> PrepareContext<'s> {

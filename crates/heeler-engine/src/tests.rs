@@ -171,6 +171,8 @@ impl EngineFixture {
             schedule: None,
             runtime: RuntimeType::Scripted,
             working_directory: self.root.clone(),
+            host_choice: None,
+            is_assigned: false,
             host: None,
             output_file: false,
             home: self.root.join("home"),

@@ -31,6 +31,7 @@ mod native_sessions;
 mod network_grant;
 pub mod outcome;
 pub mod permission_grant;
+pub mod placement;
 mod project_slug;
 mod prompt_author;
 pub mod question;

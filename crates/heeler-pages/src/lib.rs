@@ -16,6 +16,7 @@ pub mod costs;
 pub mod diff;
 pub mod error_page;
 mod graph;
+pub mod hosts;
 pub mod job;
 pub mod jobs;
 pub mod login;

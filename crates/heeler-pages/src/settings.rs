@@ -205,6 +205,7 @@ fn about_card(frame: &PageFrame, view: &SettingsView) -> Markup {
                     dt { "Version" } dd { (frame.version) }
                     dt { "State directory" } dd { code { (visible_line(&view.state_dir)) } }
                     dt { "Time zone" } dd { (frame.zone.iana_name().unwrap_or("UTC offset")) }
+                    dt { "Hosts" } dd { a href="/hosts" { "machines of the fleet" } }
                     dt { "API" } dd { a href="/api/v1/docs" { "try it" } " · " a href="/api/v1/openapi.json" { "OpenAPI" } }
                 }
             }

@@ -4,7 +4,7 @@ use camino::Utf8PathBuf;
 use heeler_model::fleet::QueuedJobRecord;
 use heeler_model::run::{ErrorClass, RunError, RunResult, file};
 use heeler_model::workflow::PartDecision;
-use heeler_model::{ExitReason, Job, JobHead, JobId, JobStatus, TriggerType};
+use heeler_model::{ExitReason, Job, JobHead, JobId, JobStatus, RunId, TriggerType};
 use heeler_store::{
     FailedHook, JobListRow, RunRecord, SentFile, StateDir, StoreReader, failed_hooks,
 };
@@ -15,6 +15,9 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::{FleetReader, QueryError, enum_schemas};
+
+/// Reason for the host of a run that was not assigned.
+const LEADER_PLACEMENT: &str = "it was the host that led, or that the agent names";
 
 /// Filter and page of a job list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -346,6 +349,11 @@ pub struct RunSummary {
     pub attempt: i64,
     /// Status. `pulling` means that the image of the run's container is being pulled.
     pub status: String,
+    /// Name of the host, or of the machine, that executes it.
+    pub host: String,
+    /// Reason for the choice of the host, in a fleet with several hosts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<String>,
     /// Creation time of the record.
     pub created_at: Timestamp,
     /// Start time of the process.
@@ -378,6 +386,8 @@ impl RunSummary {
             id: run.id.to_string(),
             attempt: run.attempt,
             status: run.status,
+            host: run.host,
+            placement: None,
             created_at: run.created_at,
             started_at: run.started_at,
             finished_at: run.finished_at,
@@ -428,13 +438,33 @@ pub fn load_runs(
     runs.map(|run| {
         let result = reader.run_result(run.id)?;
         let is_pulling = is_run_pulling(&run, dir);
-        let summary = RunSummary::of(run, result.as_ref(), dir);
+        let placement = placement(reader, dir, run.id)?;
+        let summary = RunSummary { placement, ..RunSummary::of(run, result.as_ref(), dir) };
         Ok(match is_pulling {
             true => RunSummary { status: STATUS_PULLING.to_owned(), ..summary },
             false => summary,
         })
     })
     .collect()
+}
+
+/// Returns the reason for the choice of a run's host, in a fleet with several hosts.
+fn placement(
+    reader: &StoreReader,
+    dir: &StateDir,
+    run: RunId,
+) -> Result<Option<String>, QueryError> {
+    if dir.host().is_none() {
+        return Ok(None);
+    }
+    // The leader writes the reason with the assignment. Other runs are not assigned.
+    let assignment = reader.run_assignment(run)?;
+    let reason = assignment.map(|(_, body)| {
+        let body: Value = serde_json::from_str(&body).unwrap_or_default();
+        body["placement"].as_str().unwrap_or_default().to_owned()
+    });
+    let reason = reason.unwrap_or_else(|| LEADER_PLACEMENT.to_owned());
+    Ok(Some(reason).filter(|reason| !reason.is_empty()))
 }
 
 /// Returns the job that started this one.

@@ -19,6 +19,7 @@ pub mod export;
 pub mod fleet;
 mod fleet_reader;
 pub mod health;
+pub mod hosts;
 pub mod job_feed;
 mod job_lists;
 pub mod jobs;

@@ -8,6 +8,7 @@ mod agents;
 mod api_docs;
 mod config_editor;
 mod costs;
+mod hosts;
 mod jobs;
 mod overview;
 mod page_context;
@@ -41,6 +42,7 @@ pub(crate) fn router() -> Router<SharedServerState> {
         .route("/agents/{name}", get(agents::agent_page))
         .route("/config", get(config_editor::page))
         .route("/costs", get(costs::page))
+        .route("/hosts", get(hosts::page))
         .route("/jobs", get(jobs::page))
         .route("/schedules", get(schedules::page))
         .route("/search", get(search::page))

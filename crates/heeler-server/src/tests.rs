@@ -15,7 +15,7 @@ use heeler_engine::hooks::ChatServiceUrls;
 use heeler_engine::{
     AgentChange, CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
     DaemonHandle, DaemonMode, DaemonSetup, DaemonStatus, DispatcherStoppedError, FleetMonitor,
-    ReplyCallback, RunningJob, ScheduleChange, StopMode, WaitingJob, WebhookCall,
+    HostDrain, ReplyCallback, RunningJob, ScheduleChange, StopMode, WaitingJob, WebhookCall,
 };
 use heeler_model::{JobRequest, JobStatus, PROMPT_BYTES_MAX, RunId};
 use heeler_query::FleetReader;
@@ -233,6 +233,7 @@ fn every_command() -> Vec<DaemonCommand> {
         agent(AgentChange::Disable),
         agent(AgentChange::Reset),
         agent(AgentChange::ForgetHosts),
+        DaemonCommand::DrainHost { host: "alpha".to_owned(), change: HostDrain::Begin, by: by() },
         DaemonCommand::GiveUpHost { host: "alpha".to_owned(), by: "me".to_owned() },
         agent(AgentChange::ForgetPermissions),
         DaemonCommand::SetJobCost { job: job(), micros: 420_000, by: by() },

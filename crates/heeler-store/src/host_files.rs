@@ -8,8 +8,12 @@ use heeler_model::RunId;
 
 use crate::db::DatabaseError;
 use crate::db::postgres::quote;
-use crate::host_link::{HostLink, number, text};
+use crate::host_link::HostLink;
+use crate::host_row::{number, text};
 use crate::views::hex;
+
+/// Channel of the server on which hosts learn of new parts.
+const PART_CHANNEL: &str = "heeler_parts";
 
 /// Most parts that a host reads at once.
 const PARTS_AT_ONCE: usize = 4;
@@ -86,7 +90,7 @@ impl HostLink {
              WHERE one = 1 AND EXISTS (SELECT 1 FROM file) RETURNING last) \
              INSERT INTO file_parts (number, run, term, host, path, start, bytes, created_at) \
              SELECT last, {run}, {term}, {host}, {path}, {start}, decode('{}', 'hex'), \
-             clock_timestamp() FROM counted RETURNING number",
+             clock_timestamp() FROM counted RETURNING number; NOTIFY {PART_CHANNEL}",
             hex(part.bytes)
         );
         if !self.query("ship a transcript", &sql)?.is_empty() {
@@ -126,6 +130,15 @@ impl HostLink {
             quote(&run.to_string())
         );
         self.query("record a shipped transcript", &sql).map(drop)
+    }
+
+    /// Calls a function when a host may have shipped a part, and at the end of the connection. The function
+    /// must not wait.
+    pub fn listen_for_parts(
+        &self,
+        hint: impl Fn() + Send + Sync + 'static,
+    ) -> Result<(), DatabaseError> {
+        self.listen(PART_CHANNEL, Box::new(hint))
     }
 
     /// Reads the parts of all hosts after a number, in the order of their commits.

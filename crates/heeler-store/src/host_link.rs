@@ -5,10 +5,8 @@
 //! executes and answers. A report is the end of a run that another host executed. These tables are not
 //! part of the records: they are neither copied nor restored. Start at [`HostLink::connect`].
 
-use std::time::Duration;
-
 use heeler_model::RunId;
-use serde::{Deserialize, Serialize};
+use jiff::Timestamp;
 
 use crate::db::database_error::failed;
 use crate::db::postgres::{
@@ -18,14 +16,13 @@ use crate::db::postgres::{
 use crate::db::postgres_error::PostgresError;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
 use crate::host_files::CREATE_FILES;
+use crate::host_records::{HOST_SILENCE_MAX, HostFacts, HostState, write_labels};
+use crate::host_row::{flag, number, text};
 use crate::host_runs::CREATE_REFUSALS;
 use crate::layout::StateDir;
 use crate::lead_lease::{LeadLease, boot_time};
 use crate::server_store;
 use crate::store_location::HostIdentity;
-
-/// Time without a sign of life after which a host counts as away.
-const HOST_SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// Most bytes of a command or report.
 pub const HOST_MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -61,68 +58,15 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS hosts (\
     run TEXT NOT NULL, kind TEXT NOT NULL, host TEXT NOT NULL, body TEXT NOT NULL, \
     number BIGINT NOT NULL, created_at TIMESTAMPTZ NOT NULL, PRIMARY KEY (run, kind)); \
     ALTER TABLE host_reports ADD COLUMN IF NOT EXISTS term BIGINT NOT NULL DEFAULT 0; \
-    ALTER TABLE hosts ADD COLUMN IF NOT EXISTS parts_read BIGINT NOT NULL DEFAULT 0";
+    ALTER TABLE hosts ADD COLUMN IF NOT EXISTS parts_read BIGINT NOT NULL DEFAULT 0; \
+    ALTER TABLE hosts ADD COLUMN IF NOT EXISTS labels TEXT; \
+    ALTER TABLE hosts ADD COLUMN IF NOT EXISTS max_concurrent BIGINT; \
+    ALTER TABLE hosts ADD COLUMN IF NOT EXISTS clock_ahead_ms BIGINT; \
+    ALTER TABLE hosts ADD COLUMN IF NOT EXISTS drained_by TEXT";
 
-/// State of a host, as it reports it itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HostState {
-    /// Decides for the fleet.
-    Leader,
-    /// Takes over if the leader dies.
-    Standby,
-    /// Was stopped.
-    Stopped,
-}
-
-impl HostState {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            HostState::Leader => "leader",
-            HostState::Standby => "standby",
-            HostState::Stopped => "stopped",
-        }
-    }
-
-    fn from_text(text: &str) -> HostState {
-        match text {
-            "leader" => HostState::Leader,
-            "standby" => HostState::Standby,
-            _ => HostState::Stopped,
-        }
-    }
-}
-
-/// Facts of a host's daemon.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct HostFacts {
-    pub version: String,
-    pub pid: u32,
-    /// Address of its dashboard.
-    pub url: Option<String>,
-}
-
-/// A host on record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HostRecord {
-    pub name: String,
-    pub state: HostState,
-    /// True if it gave a sign of life lately, by the clock of the database.
-    pub is_alive: bool,
-    /// True if it has the lead.
-    pub is_leader: bool,
-    /// Seconds since its last sign of life, by the clock of the database.
-    pub seen_seconds_ago: i64,
-    pub machine: String,
-    pub version: String,
-    pub pid: i64,
-    pub url: Option<String>,
-    /// Start of its daemon, as text.
-    pub started_at: String,
-    /// Runs that it executes.
-    pub runs: i64,
-}
+/// Tells whether the newest column exists.
+const IS_CREATED: &str = "SELECT EXISTS (SELECT 1 FROM pg_attribute WHERE \
+    attrelid = to_regclass('hosts') AND attname = 'drained_by' AND NOT attisdropped)";
 
 /// State of the fleet at a sign of life.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -182,18 +126,6 @@ pub struct HostLink {
     dir: StateDir,
 }
 
-pub(crate) fn number(row: &[Option<String>], at: usize) -> i64 {
-    text(row, at).and_then(|text| text.parse().ok()).unwrap_or_default()
-}
-
-pub(crate) fn text(row: &[Option<String>], at: usize) -> Option<String> {
-    row.get(at).cloned().flatten()
-}
-
-pub(crate) fn flag(row: &[Option<String>], at: usize) -> bool {
-    text(row, at).as_deref() == Some("t")
-}
-
 impl HostLink {
     /// Connects. The state directory must be that of a host.
     pub fn connect(dir: &StateDir) -> Result<HostLink, DatabaseOpenError> {
@@ -220,8 +152,7 @@ impl HostLink {
                 reason: error.to_string(),
             }
         })?;
-        let newest = "SELECT to_regclass('refused_results') IS NOT NULL";
-        let is_there = link.conn().simple_query(newest);
+        let is_there = link.conn().simple_query(IS_CREATED);
         let is_there = is_there.map_err(refused)?;
         if !is_there.first().is_some_and(|row| flag(row, 0)) {
             let create = format!(
@@ -250,6 +181,14 @@ impl HostLink {
         &self.host.id
     }
 
+    pub(crate) fn listen(
+        &self,
+        channel: &'static str,
+        hint: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<(), DatabaseError> {
+        self.conn().listen(channel, hint).map_err(|source| failed("listen to the server", source))
+    }
+
     pub(crate) fn query(
         &self,
         attempt: &'static str,
@@ -260,12 +199,19 @@ impl HostLink {
 
     /// Records this host. Fails if another state directory has its name.
     pub fn register(&self, facts: &HostFacts, state: HostState) -> Result<(), DatabaseError> {
-        let url = facts.url.as_deref().map_or_else(|| "NULL".to_owned(), quote);
+        let or_null = |text: Option<String>| text.unwrap_or_else(|| "NULL".to_owned());
+        let url = or_null(facts.url.as_deref().map(quote));
+        // Without new ones, those of the start before apply.
+        let labels = or_null(facts.labels.as_deref().map(|labels| quote(&write_labels(labels))));
+        let limit = or_null(facts.max_concurrent.map(|limit| limit.to_string()));
         let (name, id) = (quote(self.host.name.as_str()), quote(&self.host.id));
         let sql = format!(
             "INSERT INTO hosts (name, id, holder, machine, version, pid, url, state, \
-             started_at, seen_at) VALUES ({name}, {id}, {}, {}, {}, {}, {url}, '{}', \
-             clock_timestamp(), clock_timestamp()) ON CONFLICT (name) DO UPDATE SET \
+             started_at, seen_at, labels, max_concurrent) VALUES ({name}, {id}, {}, {}, {}, {}, \
+             {url}, '{}', clock_timestamp(), clock_timestamp(), {labels}, {limit}) \
+             ON CONFLICT (name) DO UPDATE SET \
+             labels = COALESCE(excluded.labels, hosts.labels), \
+             max_concurrent = COALESCE(excluded.max_concurrent, hosts.max_concurrent), \
              holder = excluded.holder, machine = excluded.machine, version = excluded.version, \
              pid = excluded.pid, url = excluded.url, \
              state = excluded.state, started_at = excluded.started_at, seen_at = excluded.seen_at \
@@ -317,18 +263,21 @@ impl HostLink {
         }
     }
 
-    /// Gives a sign of life. The process with this `instance` also renews its lead.
+    /// Gives a sign of life, with the time of this machine. The process with this `instance` also renews
+    /// its lead.
     pub fn beat(
         &self,
         state: HostState,
         lead: Option<(&str, &LeadLease)>,
+        now: Timestamp,
     ) -> Result<FleetPulse, DatabaseError> {
         let sent_at = boot_time();
         let (name, id) = (quote(self.host.name.as_str()), quote(&self.host.id));
         let instance = quote(lead.map_or("", |(instance, _)| instance));
         let mut sql = format!(
-            "UPDATE hosts SET seen_at = clock_timestamp(), state = '{}' \
-             WHERE name = {name} AND id = {id}; ",
+            "UPDATE hosts SET seen_at = clock_timestamp(), state = '{}', \
+             clock_ahead_ms = CAST(EXTRACT(EPOCH FROM \
+             TIMESTAMPTZ '{now}' - clock_timestamp()) * 1000 AS BIGINT) WHERE name = {name} AND id = {id}; ",
             state.as_str()
         );
         if lead.is_some() {
@@ -518,44 +467,5 @@ impl HostLink {
             report.number
         );
         self.query("forget a report", &sql).map(drop)
-    }
-}
-
-impl StateDatabase {
-    /// Lists the hosts of the fleet by name; none for a fleet with one machine.
-    pub fn hosts(&self) -> Result<Vec<HostRecord>, DatabaseError> {
-        let Some(conn) = self.conn.as_postgres() else { return Ok(Vec::new()) };
-        let query =
-            |sql: &str| conn.simple_query(sql).map_err(|source| failed("list the hosts", source));
-        let is_there = query("SELECT to_regclass('hosts') IS NOT NULL")?;
-        if !is_there.first().is_some_and(|row| flag(row, 0)) {
-            return Ok(Vec::new());
-        }
-        let alive = HOST_SILENCE_MAX.as_secs();
-        let rows = query(&format!(
-            "SELECT name, state, \
-             state <> 'stopped' AND seen_at > clock_timestamp() - interval '{alive} seconds', \
-             COALESCE((SELECT lease_until > clock_timestamp() AND instance IS NOT NULL \
-             FROM store_writer WHERE store_writer.holder = hosts.holder), false), \
-             GREATEST(CAST(EXTRACT(EPOCH FROM clock_timestamp() - seen_at) AS BIGINT), 0), \
-             machine, version, pid, url, \
-             to_char(started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), \
-             (SELECT COUNT(*) FROM runs WHERE runs.host = hosts.name AND committed = 0) \
-             FROM hosts ORDER BY name"
-        ))?;
-        let one = |row: &Vec<Option<String>>| HostRecord {
-            name: text(row, 0).unwrap_or_default(),
-            state: HostState::from_text(&text(row, 1).unwrap_or_default()),
-            is_alive: flag(row, 2),
-            is_leader: flag(row, 3),
-            seen_seconds_ago: number(row, 4),
-            machine: text(row, 5).unwrap_or_default(),
-            version: text(row, 6).unwrap_or_default(),
-            pid: number(row, 7),
-            url: text(row, 8),
-            started_at: text(row, 9).unwrap_or_default(),
-            runs: number(row, 10),
-        };
-        Ok(rows.iter().map(one).collect())
     }
 }

@@ -6,7 +6,8 @@ use heeler_model::run::ResultPublicKey;
 
 use crate::db::postgres::quote;
 use crate::db::{DatabaseError, StateDatabase};
-use crate::host_link::{HostLink, flag, text};
+use crate::host_link::HostLink;
+use crate::host_row::{flag, text};
 
 /// Status of a run that its host has not claimed.
 pub const ASSIGNED_RUN: &str = "assigned";

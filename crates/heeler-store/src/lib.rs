@@ -18,6 +18,8 @@ mod herdctl_layout;
 pub mod history;
 mod host_files;
 mod host_link;
+mod host_records;
+mod host_row;
 mod host_runs;
 mod idle_session;
 mod json_selector;
@@ -89,9 +91,10 @@ pub use fleet_environment::FleetEnvironment;
 pub use herdctl_layout::{HERDCTL_ENTRIES, is_adoptable};
 pub use host_files::{PartReceipt, ReceivedPart, SharedPart};
 pub use host_link::{
-    FleetPulse, HOST_COMMANDS_AT_ONCE, HOST_MESSAGE_BYTES_MAX, HostCommandRow, HostFacts, HostLink,
-    HostRecord, HostReplyRow, HostReportRow, HostState,
+    FleetPulse, HOST_COMMANDS_AT_ONCE, HOST_MESSAGE_BYTES_MAX, HostCommandRow, HostLink,
+    HostReplyRow, HostReportRow,
 };
+pub use host_records::{HOST_LABELS_MAX, HostFacts, HostRecord, HostState};
 pub use host_runs::{ASSIGNED_RUN, RefusedResult};
 pub use idle_session::{UNKNOWN_AGENT, idle_session};
 pub use layout::{StateDir, StateDirError, WRITER_LOCK_FILE};

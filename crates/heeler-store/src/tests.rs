@@ -4,6 +4,7 @@ mod archive;
 mod crash;
 mod daemon;
 mod database;
+mod host_records;
 mod hostile;
 mod lists;
 mod locks;

@@ -343,6 +343,17 @@ impl<'c> StoreTransaction<'c> {
         runs::set_assignment(&self.conn, id, body)
     }
 
+    /// Records that a host gets no new runs, or, without a person, that it gets them again. Returns
+    /// false if there is no such host.
+    pub fn set_host_drained(
+        &mut self,
+        host: &str,
+        by: Option<&str>,
+    ) -> Result<bool, DatabaseError> {
+        // Named by its type: this method has the same name.
+        StateDatabase::set_host_drained(self, host, by)
+    }
+
     /// Raises the term of a run: what its host sends from now on is refused.
     pub fn raise_run_term(&mut self, id: RunId) -> Result<(), DatabaseError> {
         runs::raise_term(&self.conn, id)

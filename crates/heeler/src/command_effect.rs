@@ -27,7 +27,7 @@ const STARTING: [&str; 2] = ["start", "restart"];
 
 /// Commands that start a daemon if none runs: all others.
 #[cfg(test)]
-const RUNNING: [&str; 47] = [
+const RUNNING: [&str; 48] = [
     "agent disable",
     "agent enable",
     "agent forget-hosts",
@@ -44,6 +44,7 @@ const RUNNING: [&str; 47] = [
     "connect slack",
     "connect telegram",
     "costs set",
+    "host drain",
     "host lost",
     "jobs cancel",
     "jobs fork",
@@ -78,7 +79,7 @@ const RUNNING: [&str; 47] = [
 ];
 
 /// Commands that run nothing of a fleet. `demo` runs its own.
-const READING: [&str; 56] = [
+const READING: [&str; 57] = [
     "agent add",
     "agent capabilities",
     "agent list",
@@ -106,6 +107,7 @@ const READING: [&str; 56] = [
     "job",
     "jobs logs",
     "jobs show",
+    "jobs why",
     "jobs",
     "logs",
     "man",

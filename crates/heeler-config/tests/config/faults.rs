@@ -2,8 +2,8 @@
 
 use expect_test::expect;
 use heeler_config::{
-    DEPTH_MAX, FAULTS_SHOWN_MAX, FILE_BYTES_MAX, LOAD_BYTES_MAX, MEMBERS_MAX, NODES_MAX,
-    TEXT_BYTES_MAX,
+    DEPTH_MAX, FAULTS_SHOWN_MAX, FILE_BYTES_MAX, HostChoice, LOAD_BYTES_MAX, MEMBERS_MAX,
+    NODES_MAX, PlacementOrder, TEXT_BYTES_MAX,
 };
 
 use crate::{check, load_files, render};
@@ -539,5 +539,33 @@ fn a_host_of_an_agent_needs_records_on_a_server() {
     assert!(said.contains("set `store` to a PostgreSQL server"), "{said}");
     let text = format!("store: postgres://me@/fleet?host=/run/pg\n{agent}");
     let loaded = load_files(&[("heeler.yaml", &text)], &[]).unwrap();
-    assert_eq!(loaded.agents[0].host.as_ref().map(|host| host.as_str()), Some("beta"));
+    assert_eq!(loaded.agents[0].host, Some(HostChoice::Named("beta".parse().unwrap())));
+}
+
+#[test]
+fn a_host_is_chosen_by_labels() {
+    let choice = |host: &str| {
+        let agent = format!("{{name: a, host: {host}, runtime: scripted, script: [{{say: hi}}]}}");
+        format!("store: postgres://me@/fleet?host=/run/pg\nagents: [{agent}]\n")
+    };
+    let load = |host: &str| {
+        let loaded = load_files(&[("heeler.yaml", &choice(host))], &[]).unwrap();
+        loaded.agents[0].host.clone().unwrap()
+    };
+    let labels = vec!["gpu".parse().unwrap(), "os=linux".parse().unwrap()];
+    let spread = HostChoice::Labels { labels, order: PlacementOrder::Spread };
+    assert_eq!(load("{labels: [gpu, os=linux]}"), spread);
+    let any = HostChoice::Labels { labels: Vec::new(), order: PlacementOrder::Pack };
+    assert_eq!(load("{placement: pack}"), any);
+    for (host, expected) in [
+        ("{labels: [a b]}", "write `KEY` or `KEY=VALUE`"),
+        ("{labels: gpu}", "expected a list"),
+        ("{label: [gpu]}", "label"),
+        ("{placement: random}", "expected one of: spread, pack"),
+    ] {
+        let said = render(&[("heeler.yaml", &choice(host))], &[]);
+        assert!(said.contains("error: ") && said.contains(expected), "{said}");
+    }
+    let said = render(&[("heeler.yaml", "agents: [{name: a, host: {labels: [gpu]}}]")], &[]);
+    assert!(said.contains("a host with gpu cannot be used: this fleet has one machine"), "{said}");
 }

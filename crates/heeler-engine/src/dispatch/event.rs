@@ -92,6 +92,8 @@ pub(crate) enum DispatchEvent {
 pub(crate) enum DispatchEffect {
     /// Start the runner of a recorded run.
     LaunchRunner { started: Box<StartedRun>, request: Box<ResolvedJobRequest> },
+    /// Start a recorded run that was assigned to this host.
+    StartAssignedRun { run: RunId },
     /// Use another config from now on.
     ReplaceSetup(Arc<DaemonSetup>),
     /// Execute the recorded hooks.

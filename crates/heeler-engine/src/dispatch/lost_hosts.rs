@@ -1,35 +1,52 @@
-//! Hosts that do not return: ends their runs, so that the fleet continues without them.
+//! Hosts that get no runs any more: drained ones, and those that do not return.
 //!
-//! Start at [`DispatchTransaction::give_up_host`].
+//! Start at [`DispatchTransaction::drain_host`] and [`DispatchTransaction::give_up_host`].
 
 use heeler_model::run::RunError;
-use heeler_store::DatabaseError;
+use heeler_store::HostRecord;
 
 use super::transaction::DispatchTransaction;
-use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
+use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind, HostDrain};
 use crate::dispatch_failure::DispatchFailure;
 use crate::dispatch_input::RunExit;
 use crate::recovery;
-use crate::resolved_request::ResolvedJobRequest;
 
 impl DispatchTransaction<'_, '_> {
-    /// Returns the reason for which a job's host cannot start it now.
-    pub(super) fn host_absence(
-        &self,
-        request: &ResolvedJobRequest,
-    ) -> Result<Option<String>, DatabaseError> {
-        let Some(host) = &request.host else { return Ok(None) };
-        let (agent, found) = (&request.agent, self.tx.hosts()?);
-        let found = found.into_iter().find(|known| known.name == host.as_str());
-        Ok(match found {
-            None => Some(format!(
-                "{agent} works on host `{host}`, which is not on record: heeler start --host {host}"
-            )),
-            Some(host) if !host.is_alive => {
-                Some(format!("{agent} works on host `{}`, which is away", host.name))
-            }
-            Some(_) => None,
+    fn find_host(&self, name: &str) -> Result<HostRecord, DispatchFailure> {
+        let host = self.tx.hosts()?.into_iter().find(|host| host.name == name);
+        host.ok_or_else(|| {
+            let text = format!("there is no host `{name}`");
+            let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotFound, text);
+            refused.with_hint("heeler host list").into()
         })
+    }
+
+    /// Lets a host get no new runs, or get them again. Its runs continue.
+    pub(super) fn drain_host(
+        &mut self,
+        name: &str,
+        change: HostDrain,
+        by: &str,
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
+        let host = self.find_host(name)?;
+        let message = match change {
+            HostDrain::Undo => {
+                self.tx.set_host_drained(name, None)?;
+                format!("host `{name}` gets new runs again")
+            }
+            HostDrain::Begin => {
+                // The first person stays on record.
+                self.tx.set_host_drained(name, Some(host.drained_by.as_deref().unwrap_or(by)))?;
+                let runs = host.runs;
+                match runs {
+                    0 => format!("host `{name}` gets no new runs, and has none"),
+                    1 => format!("host `{name}` gets no new runs; 1 run continues"),
+                    _ => format!("host `{name}` gets no new runs; {runs} runs continue"),
+                }
+            }
+        };
+        tracing::info!(host = name, by, message, "a host was drained or released");
+        Ok(Some(CommandReply::Done { message }))
     }
 
     /// Ends all runs of a host that gives no sign of life. If the host returns, it ends what is left of
@@ -39,13 +56,7 @@ impl DispatchTransaction<'_, '_> {
         name: &str,
         by: &str,
     ) -> Result<Option<CommandReply>, DispatchFailure> {
-        let host = self.tx.hosts()?.into_iter().find(|host| host.name == name);
-        let Some(host) = host else {
-            let text = format!("there is no host `{name}`");
-            let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotFound, text);
-            return Err(refused.with_hint("heeler host list").into());
-        };
-        if host.is_alive {
+        if self.find_host(name)?.is_alive {
             let text = format!("host `{name}` is alive, and its runs continue");
             let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, text);
             return Err(refused.with_hint("cancel its jobs, or stop its daemon first").into());

@@ -316,13 +316,14 @@ impl DispatchTransaction<'_, '_> {
         mut request: ResolvedJobRequest,
     ) -> Result<Option<CommandReply>, DispatchFailure> {
         let redacted = redact_request(&wanted, &SecretRedactor::new(&request.brief.secrets));
+        // The host decides which session can be continued, so it is chosen first.
+        let absence = self.place_request(&mut request)?;
         // The session is chosen by reads only, before the step: choosing it later would need an
         // undo.
         let plan = match run_start::plan_run_start(self.tx, self.dir, &request, self.now) {
             Err(RunStartError::Db(error)) => return Err(error.into()),
             plan => plan,
         };
-        let absence = self.host_absence(&request)?;
         let session = match &plan {
             Ok(_) => absence.map_or(SessionReadiness::Free, SessionReadiness::HostAway),
             Err(error @ RunStartError::SessionBusy { .. }) => {
@@ -409,8 +410,11 @@ impl DispatchTransaction<'_, '_> {
         self.write_schedule_state_of_job(job)?;
         let text = logs::job_start_line(job, request.schedule.as_deref(), trigger);
         self.effects.push(DispatchEffect::AppendLog { agent: agent.to_owned(), text });
-        // Its host finds the run on record, and starts it.
-        if request.host.is_some() {
+        if let Some(placed) = &request.host {
+            // Another host finds the run on record, and starts it.
+            if self.dir.host().is_some_and(|own| own.name.as_str() == placed.host) {
+                self.effects.push(DispatchEffect::StartAssignedRun { run });
+            }
             return Ok(());
         }
         // The runner starts after the commit: a crash must never leave a runner without a row.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use camino::Utf8PathBuf;
 use heeler_config::workflow::{SkillFile, load_frozen_workflow};
-use heeler_config::{AgentConfig, LocalName};
+use heeler_config::{AgentConfig, HostChoice};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{JobId, JobRequest, PhaseJobKind, Session, SessionId, error_chain};
 use heeler_store::ReaderPool;
@@ -126,8 +126,8 @@ impl ExecutorContext {
         };
         let setup = self.setup();
         let agent = setup.find_agent(wanted.agent.as_str()).ok();
-        // Another host makes them for itself.
-        let is_here = agent.is_none_or(|agent| other_host(&self.fleet, agent).is_none());
+        // The host of an assigned run makes them for itself.
+        let is_here = agent.is_none_or(|agent| assigning_choice(&self.fleet, agent).is_none());
         let has_files = wanted.files.is_some();
         let is_missing =
             is_here && (has_files || agent.is_some_and(needs_clone) || needs_worktree());
@@ -153,8 +153,8 @@ impl ExecutorContext {
         let JobPreparation { job, wanted, owed, claim } = preparation;
         let setup = self.setup();
         let agent = setup.agent_for(&wanted);
-        let request = agent.and_then(|agent| match other_host(&self.fleet, &agent) {
-            Some(host) => resolve_for_host(&self.readers, &setup, (&agent, host), &wanted),
+        let request = agent.and_then(|agent| match assigning_choice(&self.fleet, &agent) {
+            Some(choice) => resolve_for_host(&self.readers, &setup, (&agent, choice), &wanted),
             None => resolve_request(&self.fleet, &self.readers, &setup, &wanted),
         });
         let prepared = Box::new(PreparedJob { job, job_request: wanted, resolved: request });
@@ -205,21 +205,25 @@ impl Drop for SessionFilesLock {
     }
 }
 
-/// Returns the host that executes an agent's jobs, if it is another one.
-fn other_host<'a>(fleet: &EngineContext, agent: &'a AgentConfig) -> Option<&'a LocalName> {
+/// Returns the agent's choice of a host, unless it names this one: its jobs are assigned to a host, which
+/// may be this one too.
+fn assigning_choice<'a>(fleet: &EngineContext, agent: &'a AgentConfig) -> Option<&'a HostChoice> {
     let own = fleet.dir.host().map(|host| &host.name);
-    agent.host.as_ref().filter(|host| Some(*host) != own)
+    agent.host.as_ref().filter(|choice| match choice {
+        HostChoice::Named(host) => Some(host) != own,
+        HostChoice::Labels { .. } => true,
+    })
 }
 
-/// Resolves a request as far as the record of its start needs it. The other host does the rest.
+/// Resolves a request as far as the record of its start needs it. The host does the rest.
 fn resolve_for_host(
     readers: &ReaderPool,
     setup: &DaemonSetup,
-    (agent, host): (&AgentConfig, &LocalName),
+    (agent, choice): (&AgentConfig, &HostChoice),
     wanted: &JobRequest,
 ) -> Result<Box<ResolvedJobRequest>, DaemonCommandError> {
     let refuse = |what: &str, hint: &str| {
-        let text = format!("{} works on host `{host}`, {what}", agent.name);
+        let text = format!("{} works on {choice}, {what}", agent.name);
         Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, text).with_hint(hint))
     };
     if wanted.conversation_pid.is_some() {
@@ -232,7 +236,7 @@ fn resolve_for_host(
     let session = session_with_own_directory(readers, wanted)?;
     let directory = session.and_then(|session| session.working_directory);
     setup
-        .prepare_assigned_request((agent, host), wanted, directory.as_deref())
+        .prepare_assigned_request(agent, wanted, directory.as_deref())
         .map(Box::new)
         .map_err(|error| prepare_refusal(&error))
 }

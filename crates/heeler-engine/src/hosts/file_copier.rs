@@ -19,8 +19,9 @@ use heeler_transcript::{
 
 use crate::fault::{self, FaultPoint};
 
-/// Interval at which new parts are looked for.
-const COPY_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval at which new parts are looked for without a hint of the server. Hints come at once; one is
+/// lost only with the connection.
+const COPY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Delay after an error.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -28,27 +29,42 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Interval at which parts that all hosts have are removed from the database.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Event for the thread.
+enum CopierEvent {
+    /// A host may have shipped a part.
+    Hint,
+    Stop,
+}
+
 /// Handle to the thread.
 #[derive(Debug)]
 pub(super) struct FileCopier {
-    stop: Option<SyncSender<()>>,
+    events: SyncSender<CopierEvent>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl FileCopier {
     pub(super) fn start(dir: StateDir) -> io::Result<FileCopier> {
-        let (stop, stopped) = sync_channel(0);
-        let mut copier = CopierThread { dir, link: None, last: 0, removed_at: Instant::now() };
+        // A hint that finds no room is not needed: another one waits.
+        let (events, received) = sync_channel(1);
+        let mut copier = CopierThread {
+            dir,
+            link: None,
+            last: 0,
+            removed_at: Instant::now(),
+            events: events.clone(),
+        };
         let thread = std::thread::Builder::new()
             .name("heeler-copy".to_owned())
-            .spawn(move || copier.run(&stopped))?;
-        Ok(FileCopier { stop: Some(stop), thread: Some(thread) })
+            .spawn(move || copier.run(&received))?;
+        Ok(FileCopier { events, thread: Some(thread) })
     }
 }
 
 impl Drop for FileCopier {
     fn drop(&mut self) {
-        drop(self.stop.take());
+        // The thread takes what is in the channel before, or has ended.
+        let _ended = self.events.send(CopierEvent::Stop);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -63,20 +79,29 @@ struct CopierThread {
     /// Number of the last part that is copied.
     last: i64,
     removed_at: Instant,
+    /// For hints of the server.
+    events: SyncSender<CopierEvent>,
 }
 
 impl CopierThread {
-    fn run(&mut self, stopped: &Receiver<()>) {
-        let mut wait = COPY_INTERVAL;
-        // The handle only drops its end.
-        while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+    fn run(&mut self, events: &Receiver<CopierEvent>) {
+        let mut wait = Duration::ZERO;
+        loop {
+            match events.recv_timeout(wait) {
+                Ok(CopierEvent::Hint) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(CopierEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            }
             wait = match self.copy_new() {
                 Ok(true) => Duration::ZERO,
                 Ok(false) => COPY_INTERVAL,
                 Err(why) => {
                     tracing::warn!(why, "transcripts of other hosts are copied later");
                     self.link = None;
-                    RETRY_DELAY
+                    // The end of a connection is a hint too, and must not end the delay.
+                    if !rest(events, RETRY_DELAY) {
+                        return;
+                    }
+                    Duration::ZERO
                 }
             };
         }
@@ -89,6 +114,10 @@ impl CopierThread {
             Some(link) => link,
             None => {
                 let link = HostLink::connect(&self.dir).map_err(|error| error_chain(&error))?;
+                // Before the first read: a part in between is in the answer.
+                let events = self.events.clone();
+                link.listen_for_parts(move || drop(events.try_send(CopierEvent::Hint)))
+                    .map_err(failed)?;
                 self.last = link.parts_read().map_err(failed)?;
                 link
             }
@@ -110,6 +139,18 @@ impl CopierThread {
         link.note_parts_read(last).map_err(failed)?;
         self.last = last;
         Ok(true)
+    }
+}
+
+/// Waits, and ignores hints. Returns false if the thread is to stop.
+fn rest(events: &Receiver<CopierEvent>, time: Duration) -> bool {
+    let end = Instant::now() + time;
+    loop {
+        match events.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(CopierEvent::Hint) => {}
+            Err(RecvTimeoutError::Timeout) => return true,
+            Ok(CopierEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return false,
+        }
     }
 }
 

@@ -162,7 +162,7 @@ impl DutyThread {
 
     fn note_end(&self) {
         if let Some(link) = &self.link
-            && let Err(error) = link.beat(HostState::Stopped, None)
+            && let Err(error) = link.beat(HostState::Stopped, None, (self.fleet.now)())
         {
             tracing::debug!(reason = error_chain(&error), "the end is not on record");
         }
@@ -182,7 +182,7 @@ impl DutyThread {
         let link = self.link.insert(link);
         let lead = (self.instance.as_str(), &self.fleet.lead);
         let failed = |error: DatabaseError| error_chain(&error);
-        let pulse = link.beat(HostState::Leader, Some(lead)).map_err(failed)?;
+        let pulse = link.beat(HostState::Leader, Some(lead), (self.fleet.now)()).map_err(failed)?;
         if !pulse.is_own {
             return Ok(false);
         }

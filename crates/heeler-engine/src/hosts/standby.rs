@@ -25,7 +25,7 @@ use jiff::Timestamp;
 use self::pending_commands::PendingCommands;
 use super::file_copier::FileCopier;
 use super::file_shipper::FileShipper;
-use super::host_message::{BEAT_INTERVAL, ForwardedCommand, QUESTIONS_REPORT, QuestionsReport};
+use super::host_message::{ForwardedCommand, QUESTIONS_REPORT, QuestionsReport};
 use crate::caller::Caller;
 use crate::cancel;
 use crate::command::{
@@ -45,6 +45,13 @@ use crate::watchdog::RunnerWatchdog;
 
 /// Interval at which answers and cancellations for own runs are looked for.
 const RUN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The same for a host without runs. A new run is noticed by the number of commits.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Interval between two signs of life of a host that does not lead. With it, an idle host sends less than
+/// two queries per second.
+const STANDBY_BEAT_INTERVAL: Duration = Duration::from_millis(600);
 
 /// Interval at which the end of the connection to the server is logged.
 const LINK_LOG_INTERVAL: Duration = Duration::from_secs(30);
@@ -184,7 +191,7 @@ impl StandbyDaemon {
         }
         if ended == StandbyExit::Stopped
             && let Some(link) = &self.link
-            && let Err(error) = link.beat(HostState::Stopped, None)
+            && let Err(error) = link.beat(HostState::Stopped, None, (self.fleet.now)())
         {
             tracing::debug!(reason = error_chain(&error), "the end is not on record");
         }
@@ -203,12 +210,12 @@ impl StandbyDaemon {
                     Ok(false) => self.link_failed_at = None,
                     Err(why) => self.note_lost_link(&why),
                 }
-                next_beat = Instant::now() + BEAT_INTERVAL;
+                next_beat = Instant::now() + STANDBY_BEAT_INTERVAL;
             }
             if Instant::now() >= next_check || self.is_check_due {
                 self.is_check_due = false;
-                self.check_runs();
-                next_check = Instant::now() + RUN_CHECK_INTERVAL;
+                let is_done = self.check_runs();
+                next_check = Instant::now() + self.check_interval(is_done);
             }
             self.commands.poll(self.link.as_ref());
             let wake_at = self.commands.wake_at().map_or(next_beat, |at| at.min(next_beat));
@@ -222,6 +229,12 @@ impl StandbyDaemon {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
         }
+    }
+
+    /// Returns the time until runs are looked at again without a commit of the leader.
+    fn check_interval(&self, is_done: bool) -> Duration {
+        let is_idle = is_done && self.unsettled.is_empty() && self.own_runs().is_empty();
+        if is_idle { IDLE_CHECK_INTERVAL } else { RUN_CHECK_INTERVAL }
     }
 
     fn note_lost_link(&mut self, why: &str) {
@@ -243,7 +256,9 @@ impl StandbyDaemon {
             }
         };
         let link = self.link.insert(link);
-        let pulse = link.beat(HostState::Standby, None).map_err(|it| error_chain(&it))?;
+        let pulse = link
+            .beat(HostState::Standby, None, (self.fleet.now)())
+            .map_err(|it| error_chain(&it))?;
         if let Some(to) = &pulse.moved_to {
             return Err(format!("the records were moved to {to}"));
         }
@@ -277,10 +292,11 @@ impl StandbyDaemon {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
     }
 
-    /// Takes over own runs that have no result on record, and delivers what is on record for them.
-    fn check_runs(&mut self) {
+    /// Takes over own runs that have no result on record, and delivers what is on record for them. Returns
+    /// false if the records could not be read.
+    fn check_runs(&mut self) -> bool {
         if self.link.is_none() {
-            return;
+            return false;
         }
         let due = |(at, _): &(Instant, RunId)| *at <= Instant::now();
         let retried: Vec<RunId> =
@@ -289,8 +305,8 @@ impl StandbyDaemon {
             self.executor.adopt_run(run);
         }
         // Without tables there are no runs yet; other problems are those of the link too.
-        let Ok(reader) = StoreReader::open(&self.fleet.dir) else { return };
-        let Ok(open) = reader.uncommitted_runs() else { return };
+        let Ok(reader) = StoreReader::open(&self.fleet.dir) else { return false };
+        let Ok(open) = reader.uncommitted_runs() else { return false };
         let own = open.iter().filter(|run| !run.is_elsewhere(&self.fleet.dir));
         let own: BTreeSet<RunId> = own.map(|run| run.id).collect();
         let known = {
@@ -308,7 +324,7 @@ impl StandbyDaemon {
         }
         self.cancelled.retain(|(run, _)| own.contains(run));
         if own.is_empty() {
-            return;
+            return true;
         }
         for (run, wish) in cancel::pending_requests(&reader).unwrap_or_default() {
             if own.contains(&run) && self.cancelled.insert((run, wish.now)) {
@@ -323,6 +339,7 @@ impl StandbyDaemon {
                 self.executor.resume_questions(run);
             }
         }
+        true
     }
 
     /// Handles an input. Returns true if this host is to stop.

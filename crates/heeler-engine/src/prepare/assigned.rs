@@ -2,7 +2,7 @@
 //! looks at the working directory, the programs and the environment. Start at
 //! [`prepare_assigned_request`].
 
-use heeler_config::{AgentConfig, LocalName};
+use heeler_config::AgentConfig;
 use heeler_model::JobRequest;
 use heeler_model::run::{AgentLaunchSpec, PROTOCOL, RunAuthority, RuntimeLaunchSpec};
 use indexmap::IndexMap;
@@ -16,7 +16,6 @@ use crate::resolved_request::ResolvedJobRequest;
 /// Resolves a job request for an agent that works on another host.
 pub(crate) fn prepare_assigned_request(
     agent: &AgentConfig,
-    host: &LocalName,
     wanted: &JobRequest,
     around: &PrepareContext<'_>,
 ) -> Result<ResolvedJobRequest, PrepareError> {
@@ -38,7 +37,7 @@ pub(crate) fn prepare_assigned_request(
         sandbox: None,
     };
     Ok(ResolvedJobRequest {
-        host: Some(host.clone()),
+        is_assigned: true,
         ..configured_request((agent, schedule), wanted, around, (working_directory, brief))
     })
 }

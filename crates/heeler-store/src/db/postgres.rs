@@ -14,14 +14,14 @@ mod writer_claim;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use heeler_config::{StoreHost, StoreUrl};
 use rusqlite::types::Value;
-use tokio_postgres::{Client, CopyInSink, NoTls, SimpleQueryMessage, Statement};
+use tokio_postgres::{AsyncMessage, Client, CopyInSink, NoTls, SimpleQueryMessage, Statement};
 
 use super::database_error::{DatabaseError, failed};
 use super::dialect::{NamedValue, StatementParameter, translate};
@@ -65,7 +65,12 @@ pub(crate) struct PostgresConnection {
     pub(crate) host: Option<String>,
     /// True if a reply did not come: later replies would belong to the statement before.
     is_broken: Cell<bool>,
+    /// Called at each notification of the server, and at the end of the connection.
+    hint: Arc<HintCallback>,
 }
+
+/// A function that the thread of the sockets calls, so it must not wait.
+type HintCallback = OnceLock<Box<dyn Fn() + Send + Sync>>;
 
 impl std::fmt::Debug for PostgresConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -87,9 +92,10 @@ impl PostgresConnection {
     ) -> Result<PostgresConnection, PostgresError> {
         let session = format!("{:016x}", fastrand::u64(..));
         let config = client_config(url, password, access, &session);
+        let hint = Arc::<HintCallback>::default();
         let client = match url.host.needs_tls() {
-            false => open(&config, NoTls),
-            true => open(&config, tls::connector(url)?),
+            false => open(&config, NoTls, Arc::clone(&hint)),
+            true => open(&config, tls::connector(url)?, Arc::clone(&hint)),
         }
         .map_err(explain_failure)?;
         let conn = PostgresConnection {
@@ -98,6 +104,7 @@ impl PostgresConnection {
             claim: RefCell::default(),
             host: None,
             is_broken: Cell::new(false),
+            hint,
         };
         check_server(&conn, &session)?;
         Ok(conn)
@@ -118,6 +125,19 @@ impl PostgresConnection {
                 self.is_broken.set(true);
                 Err(PostgresError::NoReply)
             }
+        }
+    }
+
+    /// Calls a function at each notification on a channel, and at the end of the connection. Later calls
+    /// have no effect. A notification is a hint: it may be lost with the connection.
+    pub(crate) fn listen(
+        &self,
+        channel: &'static str,
+        hint: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<(), PostgresError> {
+        match self.hint.set(hint) {
+            Ok(()) => self.simple_query(&format!("LISTEN {channel}")).map(drop),
+            Err(_) => Ok(()),
         }
     }
 
@@ -283,7 +303,11 @@ fn client_config(
     config
 }
 
-fn open<T>(config: &tokio_postgres::Config, tls: T) -> Result<Client, PostgresError>
+fn open<T>(
+    config: &tokio_postgres::Config,
+    tls: T,
+    hint: Arc<HintCallback>,
+) -> Result<Client, PostgresError>
 where
     T: tokio_postgres::tls::MakeTlsConnect<tokio_postgres::Socket> + Send + 'static,
     T::Stream: Send + 'static,
@@ -295,11 +319,19 @@ where
     spawn(async move {
         let limit = tokio::time::timeout(2 * CONNECT_TIMEOUT, config.connect(tls));
         match limit.await {
-            Ok(Ok((client, connection))) => {
+            Ok(Ok((client, mut connection))) => {
                 // The send fails only if the caller's thread has panicked.
                 drop(reply.send(Ok(client)));
+                let give_hint = || hint.get().into_iter().for_each(|hint| hint());
                 // Ends with the connection. Its statements get the error.
-                drop(connection.await);
+                while let Some(Ok(message)) =
+                    std::future::poll_fn(|context| connection.poll_message(context)).await
+                {
+                    if matches!(message, AsyncMessage::Notification(_)) {
+                        give_hint();
+                    }
+                }
+                give_hint();
             }
             Ok(Err(error)) => drop(reply.send(Err(PostgresError::Client(error)))),
             Err(_) => drop(reply.send(Err(PostgresError::NoReply))),

@@ -113,12 +113,12 @@ fn next_of(rest: &Mutex<Vec<String>>) -> Option<String> {
 }
 
 /// A state directory on a server of its own.
-struct ServerPlace {
+pub(super) struct ServerPlace {
     place: TempStateDir,
-    cluster: PostgresCluster,
+    pub(super) cluster: PostgresCluster,
 }
 
-fn server_place() -> ServerPlace {
+pub(super) fn server_place() -> ServerPlace {
     let cluster = PostgresCluster::start();
     cluster.create_database("fleet");
     let place = file_place();
@@ -408,7 +408,7 @@ fn a_transaction_that_began_before_another_writer_took_over_is_not_committed() {
 }
 
 /// Makes a state directory a host of the fleet of another one.
-fn host_place(server: &ServerPlace, name: &str) -> TempStateDir {
+pub(super) fn host_place(server: &ServerPlace, name: &str) -> TempStateDir {
     let mut place = file_place();
     let host = Some(crate::HostIdentity::new(name.parse().unwrap()));
     let location = server.place.dir.postgres().unwrap().clone();
@@ -426,9 +426,9 @@ const EXPIRE: &str = "UPDATE store_writer SET lease_until = now() - interval '1 
 fn one_host_leads_and_another_takes_over_when_its_lease_has_ended() {
     let server = server_place();
     let (first, second) = (host_place(&server, "alpha"), host_place(&server, "beta"));
-    let facts = HostFacts { version: "1".to_owned(), pid: 1, url: None };
+    let facts = HostFacts { version: "1".to_owned(), pid: 1, ..HostFacts::default() };
     let link = HostLink::connect(&second.dir).unwrap();
-    let pulse = link.beat(HostState::Standby, None).unwrap();
+    let pulse = link.beat(HostState::Standby, None, now()).unwrap();
     assert!(pulse.is_free && pulse.leader.is_none(), "{pulse:?}");
     let store = first.store();
     let instance = store.writer_instance().unwrap().to_owned();
@@ -436,9 +436,9 @@ fn one_host_leads_and_another_takes_over_when_its_lease_has_ended() {
     leader.register(&facts, HostState::Leader).unwrap();
     link.register(&facts, HostState::Standby).unwrap();
     let lease = LeadLease::default();
-    let pulse = leader.beat(HostState::Leader, Some((&instance, &lease))).unwrap();
+    let pulse = leader.beat(HostState::Leader, Some((&instance, &lease)), now()).unwrap();
     assert!(pulse.is_own && lease.is_held() && !lease.is_lost(), "{pulse:?}");
-    let pulse = link.beat(HostState::Standby, None).unwrap();
+    let pulse = link.beat(HostState::Standby, None, now()).unwrap();
     assert_eq!((pulse.is_free, pulse.leader.as_deref()), (false, Some("alpha")));
     assert!(!link.take_lead().unwrap());
     let refused = Store::open(&second.dir, "test", now()).unwrap_err().to_string();
@@ -457,7 +457,7 @@ fn one_host_leads_and_another_takes_over_when_its_lease_has_ended() {
     });
     assert!(is_taken);
     let taken = second.store();
-    assert!(!leader.beat(HostState::Leader, Some((&instance, &lease))).unwrap().is_own);
+    assert!(!leader.beat(HostState::Leader, Some((&instance, &lease)), now()).unwrap().is_own);
     assert!(lease.is_lost());
     let refused = store.write(|tx| tx.insert_job(&job(2, "coder", JobStatus::Pending)));
     assert!(matches!(refused, Err(StoreWriteError::NotSaved(_))), "{refused:?}");
@@ -466,14 +466,14 @@ fn one_host_leads_and_another_takes_over_when_its_lease_has_ended() {
 
     // An orderly end gives the lead away.
     drop(taken);
-    assert!(leader.beat(HostState::Standby, None).unwrap().is_free);
+    assert!(leader.beat(HostState::Standby, None, now()).unwrap().is_free);
 }
 
 #[test]
 fn a_name_belongs_to_one_host_until_it_is_removed() {
     let server = server_place();
     let (first, second) = (host_place(&server, "alpha"), host_place(&server, "alpha"));
-    let facts = HostFacts { version: "1".to_owned(), pid: 1, url: Some("http://x".to_owned()) };
+    let facts = HostFacts { pid: 1, url: Some("http://x".to_owned()), ..HostFacts::default() };
     let (link, other) =
         (HostLink::connect(&first.dir).unwrap(), HostLink::connect(&second.dir).unwrap());
     drop(first.store());
@@ -484,7 +484,7 @@ fn a_name_belongs_to_one_host_until_it_is_removed() {
     let refused = other.remove_host("alpha").unwrap().unwrap_err();
     assert!(refused.contains("is alive"), "{refused}");
     assert!(other.remove_host("gamma").unwrap().unwrap_err().contains("there is no host"));
-    link.beat(HostState::Stopped, None).unwrap();
+    link.beat(HostState::Stopped, None, now()).unwrap();
     other.remove_host("alpha").unwrap().unwrap();
     other.register(&facts, HostState::Standby).unwrap();
     let hosts = first.reader().hosts().unwrap();

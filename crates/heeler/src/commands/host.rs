@@ -3,8 +3,9 @@
 use std::io::IsTerminal as _;
 
 use clap::{Args, Subcommand};
-use heeler_engine::DaemonCommand;
-use heeler_store::{HostLink, HostRecord, HostState, StoreReader};
+use heeler_engine::{DaemonCommand, HostDrain};
+use heeler_query::hosts::{clock_text, host_role, label_text, load_text};
+use heeler_store::{HostLink, HostRecord, StoreReader};
 use serde_json::{Value, json};
 
 use crate::context::CommandContext;
@@ -19,7 +20,7 @@ const LIST: &str = "Examples:
   heeler host list --json
 
 SEEN is the time since the host's last sign of life, by the clock of the database. RUNS counts runs without a
-recorded result. Exit codes: 0 listed.";
+recorded result, with the limit of the host. Exit codes: 0 listed.";
 
 /// Help footer of `host show`.
 const SHOW: &str = "Examples:
@@ -27,6 +28,14 @@ const SHOW: &str = "Examples:
   heeler host show alpha --json
 
 Results of the host that were refused are listed, newest first. Exit codes: 0 shown, 4 no such host.";
+
+/// Help footer of `host drain`.
+const DRAIN: &str = "Examples:
+  heeler host drain alpha
+  heeler host drain alpha --undo
+
+A drained host gets no new runs; its runs continue. It stays drained when it starts again. Jobs without `host` wait
+while the host that leads is drained: stop it, and another host leads. Exit codes: 0 done, 4 no such host.";
 
 /// Help footer of `host lost`.
 const LOST: &str = "Examples:
@@ -52,6 +61,9 @@ pub(crate) enum HostCommand {
     /// Show one host
     #[command(after_help = SHOW)]
     Show(HostShowArgs),
+    /// Give a host no new runs, for maintenance
+    #[command(after_help = DRAIN)]
+    Drain(HostDrainArgs),
     /// End the jobs of a host that does not return
     #[command(after_help = LOST)]
     Lost(HostLostArgs),
@@ -73,6 +85,19 @@ pub(crate) struct HostListArgs {
 pub(crate) struct HostShowArgs {
     /// Name of the host
     host: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `host drain`.
+#[derive(Args)]
+pub(crate) struct HostDrainArgs {
+    /// Name of the host
+    host: String,
+    /// Give it new runs again
+    #[arg(long)]
+    undo: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -107,6 +132,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &HostCommand) -> CommandResult {
     match command {
         HostCommand::List(args) => list(&context, args),
         HostCommand::Show(args) => show(&context, args),
+        HostCommand::Drain(args) => drain(&context, args),
         HostCommand::Lost(args) => give_up(&context, args),
         HostCommand::Remove(args) => remove(&context, args),
     }
@@ -121,16 +147,6 @@ fn hosts(context: &CommandContext) -> CommandResult<Vec<HostRecord>> {
     Ok(reader.hosts().map_err(anyhow::Error::from)?)
 }
 
-/// Returns the role of a host in a word.
-fn role(host: &HostRecord) -> &'static str {
-    match (host.state, host.is_alive) {
-        (HostState::Stopped, _) => "stopped",
-        (_, false) => "away",
-        (HostState::Leader, true) => "leader",
-        (HostState::Standby, true) => "standby",
-    }
-}
-
 fn list(context: &CommandContext, args: &HostListArgs) -> CommandResult {
     let hosts = hosts(context)?;
     if args.json {
@@ -139,14 +155,15 @@ fn list(context: &CommandContext, args: &HostListArgs) -> CommandResult {
     if hosts.is_empty() {
         return Ok(output::print_line("this fleet has one machine only; see docs/hosts.md")?);
     }
-    let headings = ["HOST", "ROLE", "SEEN", "RUNS", "VERSION", "MACHINE"];
-    let mut table = OutputTable::new(&headings, &["MACHINE"]).keep_column("HOST");
+    let headings = ["HOST", "ROLE", "SEEN", "RUNS", "LABELS", "VERSION", "MACHINE"];
+    let mut table = OutputTable::new(&headings, &["LABELS", "MACHINE"]).keep_column("HOST");
     for host in &hosts {
         table.push(vec![
             output::one_line(&host.name).into(),
-            role(host).into(),
+            host_role(host).into(),
             format!("{} s ago", host.seen_seconds_ago).into(),
-            host.runs.to_string().into(),
+            load_text(host).into(),
+            label_text(host).into(),
             output::one_line(&host.version).into(),
             output::one_line(&host.machine).into(),
         ]);
@@ -170,9 +187,12 @@ fn show(context: &CommandContext, args: &HostShowArgs) -> CommandResult {
     }
     let lines = [
         ("host", host.name.clone()),
-        ("role", role(&host).to_owned()),
+        ("role", host_role(&host).to_owned()),
         ("seen", format!("{} s ago", host.seen_seconds_ago)),
-        ("runs without a result", host.runs.to_string()),
+        ("runs without a result", load_text(&host)),
+        ("labels", label_text(&host)),
+        ("drained", host.drained_by.as_deref().map_or("no".to_owned(), |by| format!("by {by}"))),
+        ("clock", clock_text(&host)),
         ("machine", host.machine.clone()),
         ("process", host.pid.to_string()),
         ("version", host.version.clone()),
@@ -188,6 +208,13 @@ fn show(context: &CommandContext, args: &HostShowArgs) -> CommandResult {
         output::print_line(output::one_line(&line))?;
     }
     Ok(())
+}
+
+fn drain(context: &CommandContext, args: &HostDrainArgs) -> CommandResult {
+    let host = find(context, &args.host)?;
+    let change = if args.undo { HostDrain::Undo } else { HostDrain::Begin };
+    let command = DaemonCommand::DrainHost { host: host.name, change, by: context.caller_name() };
+    daemon::print_answer(&daemon::request(context, &command)?, args.json)
 }
 
 fn give_up(context: &CommandContext, args: &HostLostArgs) -> CommandResult {

@@ -1,6 +1,7 @@
 //! `heeler jobs`: lists jobs; subcommands act on one job. Start at [`run`].
 
 mod show;
+mod why;
 
 use clap::{Args, Subcommand};
 use heeler_model::JobStatus;
@@ -45,6 +46,9 @@ pub(crate) struct JobsArgs {
 pub(crate) enum JobsCommand {
     /// Show one job
     Show(show::JobShowArgs),
+    /// Show why a job waits, and why its host was chosen
+    #[command(after_help = why::WHY)]
+    Why(why::JobWhyArgs),
     /// Print the newest rows of a job's transcript
     Logs(JobLogsArgs),
     /// Cancel running or queued jobs
@@ -96,6 +100,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &JobsArgs) -> CommandResult {
     match &args.command {
         None => list(global, &args.list),
         Some(JobsCommand::Show(args)) => show::show(global, args),
+        Some(JobsCommand::Why(args)) => why::why(global, args),
         Some(JobsCommand::Logs(args)) => logs::print_job_log(global, &args.id, &args.how),
         Some(JobsCommand::Cancel(args)) => cancel::run(global, args),
         Some(JobsCommand::Resume(args)) => resume::resume(global, args),

@@ -1,6 +1,7 @@
 //! `heeler start`: runs the daemon in this process or in the background. Start at [`run`].
 
 mod container_init;
+mod host_facts;
 mod memory_trimmer;
 mod open_standby;
 mod serving;
@@ -28,7 +29,7 @@ use heeler_engine::{
 use heeler_model::redact::SecretRedactor;
 use heeler_model::{LocalName, error_chain};
 use heeler_server::ConnectionCounter;
-use heeler_store::{DaemonFile, DatabaseOpenError, HostFacts, StateDir, StoreOpenError};
+use heeler_store::{DaemonFile, DatabaseOpenError, StoreOpenError};
 use heeler_transcript::LockError;
 use serde_json::json;
 
@@ -45,10 +46,10 @@ use crate::process_env;
 use crate::store_setting;
 use crate::trust::{self, UnlistedFleet};
 
+use self::host_facts::HostOptionArgs;
 use self::open_standby::OpenStandby;
 use self::socket_server::SocketServer;
 use self::start_failure::DaemonStartFailure;
-use self::web_listener::WebListener;
 
 /// Help footer of `start`.
 pub(crate) const ABOUT: &str = "In the foreground, the daemon logs to stderr. Ctrl-C ends it after its running jobs have finished. A
@@ -64,7 +65,7 @@ schedules and serves no dashboard; `heeler start` replaces it. See docs/daemon.m
 containers.
 
 With --host, several machines share a fleet on PostgreSQL: one leads, the others stand by. The name is
-recorded, so later starts need it no more. See docs/hosts.md.
+recorded, so later starts need it no more. So are --label and --max-concurrent. See docs/hosts.md.
 
 Exit codes: 0 the daemon ended or, with -d, is ready; 2 invalid config; 5 another daemon runs, the dashboard's port is
 taken, or the state directory was moved or removed while the daemon ran; 6 not trusted (see heeler trust), or
@@ -112,6 +113,8 @@ pub(crate) struct StartArgs {
     /// Run as this host of a fleet on PostgreSQL: lead it, or stand by (see docs/hosts.md)
     #[arg(long, value_name = "NAME", env = HOST, hide_env = true, conflicts_with = "until_idle")]
     host: Option<LocalName>,
+    #[command(flatten)]
+    host_options: HostOptionArgs,
     /// Log JSON; with -d, print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -270,7 +273,8 @@ fn start_detached(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
         (WEB_PORT, args.web_port.map(|port| port.to_string())),
         (HOST, args.host.as_ref().map(ToString::to_string)),
     ];
-    let given = options.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    let options = options.into_iter().chain(args.host_options.variables());
+    let given = options.filter_map(|(name, value)| Some((name.to_owned(), value?)));
     context.env.extend(given);
     trust::require(&context, UnlistedFleet::Ask)?;
     config_changes::require(&context)?;
@@ -451,7 +455,7 @@ impl OpenDaemon {
             version: VERSION.to_owned(),
             lock_timeout: patience,
             silence_max: args.silence_max(),
-            host: host_facts(&dir, web.as_ref()),
+            host: host_facts::host_facts(&dir, web.as_ref(), &args.host_options, VERSION)?,
         };
         // From here on this process holds the state lock.
         let mut daemon = Daemon::open(settings).map_err(to_start_failure)?;
@@ -499,13 +503,6 @@ impl OpenDaemon {
         }
         Ok(ended)
     }
-}
-
-/// Returns the facts of this daemon for other hosts; `None` for a fleet with one machine.
-fn host_facts(dir: &StateDir, web: Option<&WebListener>) -> Option<HostFacts> {
-    let url = web.map(|web| web.reach.url());
-    let facts = HostFacts { version: VERSION.to_owned(), pid: std::process::id(), url };
-    dir.host().map(|_| facts)
 }
 
 /// Keeps the token file if the config asks for it, and otherwise revokes the token of an earlier

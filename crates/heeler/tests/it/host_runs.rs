@@ -20,6 +20,9 @@ const AGENTS: &str = "agents:
        {say: Through the gate.}]}
   - {name: brief, host: beta, runtime: scripted,
      script: [{run: 'echo $HEELER_RUN >> ran'}, {say: Done there.}]}
+  - {name: asker, host: beta, runtime: scripted, approvals: interactive,
+     script: [{run: 'echo $HEELER_RUN >> ran', ask_permission: true},
+       {question: 'Which?', header: C, options: [red, blue]}, {say: 'Took {answer}.'}]}
 ";
 
 fn herd(cluster: &PostgresCluster) -> Herd {
@@ -33,7 +36,12 @@ fn rows(herd: &Herd, job: &JobId) -> String {
 
 /// Sends a command, again if the host changes its role just then.
 #[track_caller]
-fn send(herd: &Herd, life: &mut Life, command: &DaemonCommand, key: Option<&str>) -> CommandReply {
+pub(crate) fn send(
+    herd: &Herd,
+    life: &mut Life,
+    command: &DaemonCommand,
+    key: Option<&str>,
+) -> CommandReply {
     wait_for("an answer", || {
         let mut client = herd.connect(life)?;
         client.send_command_once(command, key, None).ok()
@@ -41,7 +49,7 @@ fn send(herd: &Herd, life: &mut Life, command: &DaemonCommand, key: Option<&str>
 }
 
 #[track_caller]
-fn trigger(herd: &Herd, life: &mut Life, agent: &str) -> JobId {
+pub(crate) fn trigger(herd: &Herd, life: &mut Life, agent: &str) -> JobId {
     // The key lets a repeated command create no second job.
     static KEYS: AtomicUsize = AtomicUsize::new(0);
     let key = format!("host-runs-{}", KEYS.fetch_add(1, Ordering::Relaxed));
@@ -61,7 +69,7 @@ fn status(herd: &Herd, life: &mut Life) -> DaemonStatus {
 }
 
 #[track_caller]
-fn stop(herd: &Herd, mut life: Life) {
+pub(crate) fn stop(herd: &Herd, mut life: Life) {
     let command = DaemonCommand::Stop(StopMode::Wait { timeout: None });
     wait_for("the end of a host", || {
         if let Some(mut client) = herd.connect(&mut life) {
@@ -89,7 +97,7 @@ fn reason(herd: &Herd, life: &mut Life) -> String {
 }
 
 #[track_caller]
-fn wait_for_runs(herd: &Herd, count: usize) {
+pub(crate) fn wait_for_runs(herd: &Herd, count: usize) {
     wait_for("the start of a run", || (ran(herd).len() >= count).then_some(()));
     assert_eq!(ran(herd).len(), count, "no run is started twice");
 }
@@ -158,6 +166,54 @@ fn an_agent_works_on_the_host_that_it_names() {
     let (beta, _) = second.begin(&[]);
     assert_eq!(first.ends(&job).head.status, JobStatus::Completed);
     assert_eq!(ran(&second).len(), 4);
+    stop(&second, beta);
+    stop(&first, alpha);
+}
+
+/// Runs a command on a host until it succeeds: the host may change its role just then.
+#[track_caller]
+fn succeed(herd: &Herd, args: &[&str]) {
+    wait_for(&format!("{args:?}"), || {
+        let output = herd.command(args[0]).args(&args[1..]).output().unwrap();
+        output.status.success().then_some(())
+    });
+}
+
+/// Waits for an open question of a job; returns its ID.
+#[track_caller]
+fn wait_for_question(herd: &Herd, job: &JobId) -> String {
+    wait_for("a question", || {
+        let reader = herd.reader();
+        let run = reader.runs_of_job(job).unwrap().pop()?.id;
+        let asked = reader.undelivered_approvals(run).unwrap();
+        let open = asked.into_iter().find(|approval| !approval.status.is_answered());
+        open.map(|approval| approval.id.to_string())
+    })
+}
+
+#[test]
+fn questions_of_a_run_are_answered_on_another_host() {
+    let cluster = cluster();
+    let (first, second) = (herd(&cluster), herd(&cluster));
+    let (mut alpha, _) = first.begin(&["--host", "alpha"]);
+    let (mut beta, _) = second.begin(&["--host", "beta"]);
+    let job = trigger(&first, &mut alpha, "asker");
+    // A permission, given on the other host.
+    let permission = wait_for_question(&first, &job);
+    assert!(ran(&second).is_empty(), "the step waits for its permission");
+    succeed(&first, &["approvals", "approve", &permission]);
+    wait_for_runs(&second, 1);
+
+    // A choice, made while the daemon of the run's host is dead.
+    let choice = wait_for_question(&first, &job);
+    beta.kill();
+    wait_for_leader(&first, "alpha");
+    succeed(&first, &["approvals", "reply", &choice, "blue"]);
+    let (beta, _) = second.begin(&[]);
+    assert_eq!(first.ends(&job).head.status, JobStatus::Completed);
+    wait_for_copy(&second, &first, &job);
+    assert!(rows(&first, &job).contains("Took blue."), "{}", rows(&first, &job));
+    assert_eq!(ran(&second).len(), 1, "the step was executed once");
     stop(&second, beta);
     stop(&first, alpha);
 }

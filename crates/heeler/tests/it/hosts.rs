@@ -96,6 +96,37 @@ fn send(herd: &Herd, life: &mut Life, agent: &str) -> JobId {
     })
 }
 
+/// Most queries per second of an idle leader and an idle standby together. They send 4; readers that poll
+/// would send more than 20.
+const IDLE_QUERIES_MAX: f64 = 8.0;
+
+#[test]
+fn idle_hosts_send_few_queries() {
+    let cluster = cluster();
+    let (first, second) = (herd(&cluster), herd(&cluster));
+    let (alpha, _) = first.begin(&["--host", "alpha"]);
+    let (beta, _) = second.begin(&["--host", "beta"]);
+    // The server adds the queries of an idle connection within ten seconds.
+    let count = || -> (f64, f64) {
+        let sql = "SELECT xact_commit + xact_rollback, EXTRACT(EPOCH FROM clock_timestamp()) \
+            FROM pg_stat_database WHERE datname = 'fleet'";
+        let text = cluster.query("postgres", sql);
+        let (count, at) = text.trim().split_once('|').unwrap();
+        (count.parse().unwrap(), at.parse().unwrap())
+    };
+    // A change of the leader takes many queries, so one quiet period is enough.
+    wait_for("a quiet period", || {
+        let begun = count();
+        cluster.query("postgres", "SELECT pg_sleep(20)");
+        let ended = count();
+        let rate = (ended.0 - begun.0) / (ended.1 - begun.1);
+        eprintln!("{rate:.2} queries per second");
+        (rate <= IDLE_QUERIES_MAX && rate > 0.0).then_some(())
+    });
+    crate::host_runs::stop(&second, beta);
+    crate::host_runs::stop(&first, alpha);
+}
+
 #[test]
 fn a_standby_takes_over_and_no_job_is_lost_or_started_twice() {
     let cluster = cluster();

@@ -7,11 +7,12 @@ use heeler_engine::logs::DAEMON_LOG;
 use heeler_engine::{StandbyDaemon, StandbyExit, StandbyOptions, remove_daemon_file};
 use heeler_store::{DaemonFile, StoreReader};
 
+use super::host_facts::host_facts;
 use super::serving::start_serving;
 use super::socket_server::{self, SocketServer};
 use super::start_failure::DaemonStartFailure;
 use super::{
-    PreparedDaemonSetup, StartArgs, connection_counter, host_facts, memory_trimmer,
+    PreparedDaemonSetup, StartArgs, VERSION, connection_counter, memory_trimmer,
     state_lost_failure, to_start_failure, web_listener,
 };
 use crate::context::CommandContext;
@@ -53,7 +54,7 @@ impl OpenStandby {
         let options = StandbyOptions {
             fleet,
             load: prepared.loader(),
-            facts: host_facts(&dir, web.as_ref()).unwrap_or_default(),
+            facts: host_facts(&dir, web.as_ref(), &args.host_options, VERSION)?.unwrap_or_default(),
             lock_timeout: patience,
             silence_max: args.silence_max(),
         };
