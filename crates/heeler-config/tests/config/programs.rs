@@ -356,12 +356,6 @@ agents:
         3 |   - {name: b, runtime: acp, program: /opt/own}
           |      ^^^^ /opt/own runs commands without asking: use `permission_mode: bypassPermissions`, best with `sandbox: true`
 
-        error: `permission_mode: plan` cannot be honoured with `runtime: acp`
-         --> heeler.yaml:4:61
-          |
-        4 |   - {name: c, runtime: acp, program: kimi, permission_mode: plan}
-          |                                                             ^^^^ kimi has no mode for planning only
-
         error: `permission_mode: auto` cannot be honoured with `runtime: codex`
          --> heeler.yaml:5:48
           |
