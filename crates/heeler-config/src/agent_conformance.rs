@@ -19,6 +19,11 @@ words! {
         Qwen = "qwen",
         Opencode = "opencode",
         Copilot = "copilot",
+        Grok = "grok",
+        Kimi = "kimi",
+        Vibe = "vibe",
+        ClaudeAcp = "claude-acp",
+        CodexAcp = "codex-acp",
     }
 }
 
@@ -103,11 +108,7 @@ impl CertifiedAgent {
         match self {
             CertifiedAgent::Claude => CLAUDE_TESTED_VERSION,
             CertifiedAgent::Codex => CODEX_TESTED_VERSION,
-            CertifiedAgent::Gemini => known("gemini"),
-            CertifiedAgent::Goose
-            | CertifiedAgent::Qwen
-            | CertifiedAgent::Opencode
-            | CertifiedAgent::Copilot => known(self.as_str()),
+            _ => known(self.as_str()),
         }
     }
 
@@ -119,7 +120,13 @@ impl CertifiedAgent {
             | CertifiedAgent::Gemini
             | CertifiedAgent::Goose => true,
             CertifiedAgent::Qwen => SHORT_LIST.contains(&scenario),
-            CertifiedAgent::Opencode | CertifiedAgent::Copilot => false,
+            CertifiedAgent::Opencode
+            | CertifiedAgent::Copilot
+            | CertifiedAgent::Grok
+            | CertifiedAgent::Kimi
+            | CertifiedAgent::Vibe
+            | CertifiedAgent::ClaudeAcp
+            | CertifiedAgent::CodexAcp => false,
         }
     }
 
@@ -129,7 +136,7 @@ impl CertifiedAgent {
         match (self, scenario) {
             (CertifiedAgent::Claude, _) => Works,
             (
-                CertifiedAgent::Opencode,
+                CertifiedAgent::Opencode | CertifiedAgent::Grok,
                 AgentScenario::Permission
                 | AgentScenario::Unattended
                 | AgentScenario::AcceptEdits
@@ -139,9 +146,30 @@ impl CertifiedAgent {
                 _,
                 AgentScenario::MaxTurns | AgentScenario::ToolList | AgentScenario::ChangedInput,
             ) => Refused,
-            // They report the tokens of the last request of a turn only.
-            (CertifiedAgent::Goose | CertifiedAgent::Opencode, AgentScenario::Budget) => Refused,
-            (CertifiedAgent::Copilot, AgentScenario::AcceptEdits) => NotTested,
+            // They report no tokens, or those of the last request of a turn only.
+            (
+                CertifiedAgent::Goose | CertifiedAgent::Opencode | CertifiedAgent::Kimi,
+                AgentScenario::Budget,
+            ) => Refused,
+            (CertifiedAgent::Vibe, AgentScenario::McpServer) => {
+                NotOffered("it accepts no servers by HTTP")
+            }
+            (CertifiedAgent::Kimi, AgentScenario::Text) => NotOffered("it reports no tokens"),
+            (CertifiedAgent::Copilot, AgentScenario::AcceptEdits)
+            | (
+                CertifiedAgent::Grok | CertifiedAgent::Vibe,
+                AgentScenario::DroppedStream | AgentScenario::HugeOutput,
+            )
+            | (
+                CertifiedAgent::Kimi,
+                AgentScenario::Status500 | AgentScenario::Status529 | AgentScenario::HugeOutput,
+            ) => NotTested,
+            (CertifiedAgent::Kimi, AgentScenario::Status429) => {
+                NotOffered("it says nothing, which counts as a failure of the API")
+            }
+            (CertifiedAgent::Kimi, AgentScenario::DroppedStream) => {
+                NotOffered("it reports the parts as a success")
+            }
             (CertifiedAgent::Copilot, AgentScenario::DroppedStream) => {
                 NotOffered("it tries again, and then reports the parts as a success")
             }

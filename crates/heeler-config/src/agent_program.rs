@@ -40,6 +40,9 @@ pub struct KnownAgent {
     pub mode_notice: Option<&'static str>,
     /// True if the agent asks before it runs a command.
     pub asks_before_commands: bool,
+    /// True if the agent asks about a tool before it reports the input as such. Until then, the input
+    /// is the text of the call's content.
+    pub streams_input: bool,
     pub usage: UsageScope,
     /// Beginnings of a reply that is an API error, although the turn ends normally.
     pub error_prefixes: &'static [&'static str],
@@ -47,6 +50,8 @@ pub struct KnownAgent {
     pub status_error_prefixes: &'static [&'static str],
     /// True if a turn that ends normally without usage failed: its reply is the error.
     pub error_without_usage: bool,
+    /// True if a turn that ends normally without a text or a tool call failed.
+    pub error_without_reply: bool,
     /// Error codes of the agent that mean a wrong or missing login, besides the standard one.
     pub login_error_codes: &'static [i64],
     /// True if the agent exits when its input ends.
@@ -109,10 +114,12 @@ const PLAIN: KnownAgent = KnownAgent {
     modes: KnownModes { ask: None, bypass: None, plan: None, auto: None },
     mode_notice: None,
     asks_before_commands: true,
+    streams_input: false,
     usage: UsageScope::Turn,
     error_prefixes: &[],
     status_error_prefixes: &[],
     error_without_usage: false,
+    error_without_reply: false,
     login_error_codes: &[],
     exits_at_end_of_input: true,
     login: LoginSigns::NONE,
@@ -242,7 +249,16 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         program: "kimi",
         args: &["acp"],
         env: &[("KIMI_CODE_NO_AUTO_UPDATE", "1")],
+        modes: KnownModes {
+            ask: Some("default"),
+            bypass: Some("yolo"),
+            plan: Some("plan"),
+            auto: Some("auto"),
+        },
+        streams_input: true,
         usage: UsageScope::None,
+        // It says nothing if the API is at its limit or fails.
+        error_without_reply: true,
         ..PLAIN
     },
     KnownAgent {
@@ -293,7 +309,7 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         base_url_variables: &["ANTHROPIC_BASE_URL"],
         modes: KnownModes {
             ask: Some("default"),
-            bypass: None,
+            bypass: Some("bypassPermissions"),
             plan: Some("plan"),
             auto: Some("auto"),
         },
@@ -307,7 +323,12 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         tested_version: "2.6.0",
         program: "codex-acp",
         preset: Some(EgressPreset::Openai),
-        modes: KnownModes { ask: Some("read-only"), bypass: None, plan: None, auto: None },
+        modes: KnownModes {
+            ask: Some("read-only"),
+            bypass: Some("agent-full-access"),
+            plan: None,
+            auto: None,
+        },
         error_without_usage: true,
         login: LoginSigns::CODEX,
         ..PLAIN

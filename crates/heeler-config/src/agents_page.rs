@@ -29,9 +29,8 @@ pub fn agents_markdown() -> String {
     }
     page.push_str("\n## Known agents\n\n");
     page.push_str(
-        "The version is the one with which Heeler was checked: the agents of the last table by tests with the real \
-         programs, the others by recorded conversations. `heeler doctor` says when the version of an agent of the \
-         fleet differs in its first two numbers.\n\n",
+        "The version is the one with which Heeler was checked, by the tests of the last table. `heeler doctor` says \
+         when the version of an agent of the fleet differs in its first two numbers.\n\n",
     );
     page.push_str(
         "| `program` | agent | package | version | asks before commands | plan mode | tokens |\n",

@@ -114,6 +114,10 @@ struct AcpState {
     queued: VecDeque<String>,
     /// A prompt was sent in this attempt.
     has_prompted: bool,
+    /// An action of the running turn was denied.
+    has_denied: bool,
+    /// The running turn has a text or a tool call.
+    has_replied: bool,
     is_ending: bool,
     is_done: bool,
     text: CollectedText,
@@ -180,6 +184,7 @@ impl AcpRuntime {
             blocks.push(json!({ "type": "text", "text": system }));
         }
         blocks.push(json!({ "type": "text", "text": text }));
+        (self.state.has_denied, self.state.has_replied) = (false, false);
         let session = self.state.session.clone().unwrap_or_default();
         let version = self.state.capabilities.version.as_deref();
         let model = self.state.model.as_deref();
@@ -252,6 +257,7 @@ impl AcpRuntime {
         // The protocol has no words for the reason, so the row of the call tells it.
         if let Some((question, reason)) = &decision.denied {
             self.state.calls.record_denial(question.call(), reason);
+            self.state.has_denied = true;
         }
         let mut effects = decision.effects;
         if decision.ends_turn {
@@ -290,6 +296,7 @@ impl AcpRuntime {
             let unknown = rows::unknown_message("an update of another session", params);
             return if is_opening && kind == "usage_update" { Vec::new() } else { vec![unknown] };
         }
+        self.state.has_replied |= matches!(kind, "agent_message_chunk" | "tool_call");
         match kind {
             "agent_message_chunk" => self.handle_chunk(StreamedKind::Text, update),
             "agent_thought_chunk" => self.handle_chunk(StreamedKind::Thinking, update),
@@ -368,7 +375,8 @@ impl AgentRuntime for AcpRuntime {
     }
 
     fn begin(&mut self, _uuid: Uuid) -> Vec<RuntimeEffect> {
-        self.state = AcpState::default();
+        let streams_input = self.options.known.is_some_and(|known| known.streams_input);
+        self.state = AcpState { calls: AcpToolCalls::new(streams_input), ..AcpState::default() };
         match self.start {
             AcpSessionStart::Lost => {
                 let message = format!(

@@ -10,6 +10,9 @@ mod native_rows;
 mod parser;
 mod program;
 mod redactor;
+mod rollout_files;
+mod rollout_history;
+mod rollout_rows;
 
 use std::io;
 use std::time::SystemTime;
@@ -23,12 +26,8 @@ use uuid::Uuid;
 
 pub use external_messages::read_external_messages;
 pub use native_rows::NativeRows;
-pub use program::{NativeFolder, NativeProgram, native_folders};
+pub use program::{NATIVE_FILES_MAX, NativeFolder, NativeProgram, native_folders};
 pub use redactor::DisplayRedactor;
-
-/// Most project directories, and most files in each, that are examined.
-// Another program owns this directory, so its size must not determine ours.
-pub const NATIVE_FILES_MAX: usize = 100_000;
 
 /// Most candidates that an ambiguous id lists.
 const CANDIDATES_MAX: usize = 10;
@@ -54,7 +53,7 @@ pub struct NativeSession {
     pub is_estimate: bool,
     /// Approximate size of the context in tokens: input and output of the last reply.
     pub tokens: u64,
-    /// Size of the file.
+    /// Size of its history.
     pub bytes: u64,
     /// The branch that was checked out.
     pub git_branch: Option<String>,

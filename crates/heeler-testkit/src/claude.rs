@@ -106,6 +106,70 @@ pub fn copilot() -> Utf8PathBuf {
     downloaded(&format!("copilot-{}/copilot", COPILOT_VERSION.trim()))
 }
 
+/// Also read by `cargo xtask setup`.
+const GROK_VERSION: &str = include_str!("../grok-version");
+const KIMI_VERSION: &str = include_str!("../kimi-version");
+const VIBE_VERSION: &str = include_str!("../vibe-version");
+const CLAUDE_ACP_VERSION: &str = include_str!("../claude-acp-version");
+const CODEX_ACP_VERSION: &str = include_str!("../codex-acp-version");
+
+/// Returns the path of the pinned grok. Only `cargo xtask setup --agents` fetches it.
+///
+/// # Panics
+///
+/// If it was not downloaded.
+pub fn grok() -> Utf8PathBuf {
+    downloaded(&format!("grok-{}/bin/grok", GROK_VERSION.trim()))
+}
+
+/// Returns the path of the pinned kimi, a script for [`node()`]. Only `cargo xtask setup --agents`
+/// fetches it.
+///
+/// # Panics
+///
+/// If it was not downloaded.
+pub fn kimi() -> Utf8PathBuf {
+    let version = KIMI_VERSION.trim();
+    downloaded(&format!("kimi-{version}/node_modules/@moonshot-ai/kimi-code/dist/main.mjs"))
+}
+
+/// Returns the paths of Python and of the pinned vibe, a script for it. Only
+/// `cargo xtask setup --agents` fetches them.
+///
+/// # Panics
+///
+/// If they were not downloaded.
+pub fn vibe() -> (Utf8PathBuf, Utf8PathBuf) {
+    let folder = format!("vibe-{}/bin", VIBE_VERSION.trim());
+    (downloaded(&format!("{folder}/python")), downloaded(&format!("{folder}/vibe-acp")))
+}
+
+/// Returns the path of the pinned ACP adapter of Claude Code, a script for [`node()`]. Only
+/// `cargo xtask setup --agents` fetches it.
+///
+/// # Panics
+///
+/// If it was not downloaded.
+pub fn claude_acp() -> Utf8PathBuf {
+    adapter("claude-acp", CLAUDE_ACP_VERSION, "claude-agent-acp")
+}
+
+/// Returns the path of the pinned ACP adapter of Codex, a script for [`node()`]. Only
+/// `cargo xtask setup --agents` fetches it.
+///
+/// # Panics
+///
+/// If it was not downloaded.
+pub fn codex_acp() -> Utf8PathBuf {
+    adapter("codex-acp", CODEX_ACP_VERSION, "codex-acp")
+}
+
+fn adapter(name: &str, version: &str, package: &str) -> Utf8PathBuf {
+    let version = version.trim();
+    let package = format!("node_modules/@agentclientprotocol/{package}");
+    downloaded(&format!("{name}-{version}/{package}/dist/index.js"))
+}
+
 fn downloaded(path: &str) -> Utf8PathBuf {
     let program = tools().join(path);
     assert!(program.is_file(), "{program} is missing: run `cargo xtask setup --agents`");

@@ -27,7 +27,10 @@ mod test_engine;
 
 use std::time::Duration;
 
-pub use claude::{axe, claude, codex, copilot, gemini, goose, node, opencode, qwen};
+pub use claude::{
+    axe, claude, claude_acp, codex, codex_acp, copilot, gemini, goose, grok, kimi, node, opencode,
+    qwen, vibe,
+};
 pub use disk::{SimDisk, SimulatedFault};
 pub use disk_crash::CrashState;
 pub use disk_hook::{DiskHook, HookedDisk};

@@ -336,7 +336,7 @@ fn a_permission_mode_that_the_agent_lacks_is_refused() {
 agents:
   - {name: a, runtime: acp, program: grok}
   - {name: b, runtime: acp, program: /opt/own}
-  - {name: c, runtime: acp, program: kimi, permission_mode: plan}
+  - {name: c, runtime: acp, program: vibe, permission_mode: plan}
   - {name: d, runtime: codex, permission_mode: auto}
   - {name: e, runtime: codex, permission_mode: plan, sandbox: true}
   - {name: f, runtime: acp, program: grok, permission_mode: bypassPermissions}
@@ -359,8 +359,8 @@ agents:
         error: `permission_mode: plan` cannot be honoured with `runtime: acp`
          --> heeler.yaml:4:61
           |
-        4 |   - {name: c, runtime: acp, program: kimi, permission_mode: plan}
-          |                                                             ^^^^ kimi has no mode for planning only
+        4 |   - {name: c, runtime: acp, program: vibe, permission_mode: plan}
+          |                                                             ^^^^ vibe has no mode for planning only
 
         error: `permission_mode: auto` cannot be honoured with `runtime: codex`
          --> heeler.yaml:5:48

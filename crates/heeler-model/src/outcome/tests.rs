@@ -66,6 +66,9 @@ fn every_way_in_which_the_api_fails_has_its_class() {
         ("getaddrinfo ENOTFOUND api.anthropic.com", None, ErrorClass::Network),
         ("The socket connection was closed unexpectedly.", None, ErrorClass::Network),
         ("Internal error: Connection reset by server", None, ErrorClass::Network),
+        ("All connection attempts failed", None, ErrorClass::Network),
+        ("peer closed connection without sending complete message body", None, ErrorClass::Network),
+        ("Transport error: error decoding response body", None, ErrorClass::Network),
         (
             "API Error: 401 OAuth token has expired. · Please run /login",
             Some(401),

@@ -21,6 +21,17 @@ pub(super) struct AcpFailure {
     pub(super) code: Option<&'static str>,
 }
 
+impl AcpFailure {
+    /// Returns the failure of a turn in which the agent said nothing.
+    pub(super) fn without_reply(known: &KnownAgent) -> AcpFailure {
+        let text = format!(
+            "{} ended the turn without a reply, which it does if the API fails or is at its limit",
+            known.title
+        );
+        AcpFailure { text, status: None, code: Some("server_error") }
+    }
+}
+
 impl RpcError {
     /// Returns the message with the details that agents put beside it.
     pub(super) fn describe(&self) -> String {

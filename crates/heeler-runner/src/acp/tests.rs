@@ -70,10 +70,12 @@ fn question(id: u64, path: &str) -> Json {
 
 /// Runs a turn with these lines of the agent, and returns the trace of what follows the prompt.
 fn run_turn(options: AcpLaunchOptions, lines: &[Json]) -> String {
+    let mode = options.known.and_then(|known| known.modes.ask);
+    let modes = json!({ "currentModeId": mode, "availableModes": [{ "id": mode }] });
     let mut runtime = AcpRuntime::new("hello".to_owned(), options);
     runtime.launch_spec(&fresh());
     let mut trace = RuntimeTrace::new(&mut runtime);
-    open(&mut trace, &json!({ "sessionId": "s" }));
+    open(&mut trace, &json!({ "sessionId": "s", "modes": modes }));
     trace.trace.clear();
     lines.iter().for_each(|line| trace.feed(line));
     if trace.requests.contains_key("session/prompt") {
@@ -110,6 +112,86 @@ fn a_protected_file_is_denied_without_a_question() {
     );
     assert!(!trace.contains("ask "), "{trace}");
     assert!(trace.contains("is protected"), "{trace}");
+}
+
+#[test]
+fn a_turn_that_the_agent_cancels_is_a_failure_unless_an_action_was_denied() {
+    for (lines, is_interrupted) in
+        [(Vec::new(), true), (vec![question(7, "/project/heeler.yaml")], false)]
+    {
+        let mut runtime = AcpRuntime::new("hello".to_owned(), options(None));
+        runtime.launch_spec(&fresh());
+        let mut trace = RuntimeTrace::new(&mut runtime);
+        open(&mut trace, &json!({ "sessionId": "s" }));
+        lines.iter().for_each(|line| trace.feed(line));
+        reply(&mut trace, "session/prompt", &json!({ "stopReason": "cancelled" }));
+        let text = trace.exit();
+        assert_eq!(text.contains("the turn was interrupted"), is_interrupted, "{text}");
+    }
+}
+
+#[test]
+fn a_turn_without_a_reply_is_a_failure_of_an_agent_that_hides_errors() {
+    let text = update(json!({ "sessionUpdate": "agent_message_chunk",
+        "content": { "type": "text", "text": "Hi." } }));
+    let call = update(json!({ "sessionUpdate": "tool_call", "toolCallId": "c",
+        "status": "completed", "kind": "execute", "rawInput": { "command": "ls" } }));
+    for (agent, lines, is_failure) in [
+        (find_known_agent("kimi"), vec![], true),
+        (find_known_agent("kimi"), vec![text], false),
+        (find_known_agent("kimi"), vec![call], false),
+        (None, vec![], false),
+    ] {
+        let trace = run_turn(options(agent), &lines);
+        assert_eq!(trace.contains("ended the turn without a reply"), is_failure, "{trace}");
+    }
+}
+
+#[test]
+fn an_output_is_shown_in_its_readable_form() {
+    let text = json!([{ "type": "content", "content": { "type": "text", "text": "made" } }]);
+    let bytes = json!({ "output": [109, 97, 100, 101], "exit_code": 0 });
+    for (content, raw, expected) in [
+        (text.clone(), bytes.clone(), "\"made\""),
+        (text.clone(), json!({ "stdout": "raw" }), "\"raw\""),
+        (json!([]), bytes, "[109,97,100,101]"),
+        (text, json!(null), "\"made\""),
+    ] {
+        let call = update(json!({ "sessionUpdate": "tool_call", "toolCallId": "c",
+            "status": "completed", "kind": "execute", "content": content, "rawOutput": raw }));
+        let trace = run_turn(options(None), &[call]);
+        assert!(trace.contains(expected), "{expected} {trace}");
+    }
+}
+
+/// Kimi Code reports the input of a call only after the question about it.
+#[test]
+fn a_question_shows_an_input_that_came_as_text() {
+    let text =
+        |text: &str| json!([{ "type": "content", "content": { "type": "text", "text": text } }]);
+    let call = |status: &str, content: Json| {
+        update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c", "kind": "edit",
+            "status": status, "title": "Write", "content": content }))
+    };
+    let mut asked = question(7, "");
+    asked["params"]["toolCall"] = json!({ "toolCallId": "c", "title": "Write",
+        "content": text("Requesting approval") });
+    let lines = [
+        call("pending", text("")),
+        call("in_progress", text("{\"pa")),
+        call("in_progress", text("{\"path\":\"/elsewhere/a\"}")),
+        asked.clone(),
+    ];
+    let trace = run_turn(options(find_known_agent("kimi")), &lines);
+    assert_eq!(trace.matches("\"tool_use\"").count(), 1, "{trace}");
+    assert_eq!(trace.matches("/elsewhere/a").count(), 2, "the row and the question: {trace}");
+    // The path counts for the protection of files.
+    let lines = [call("in_progress", text("{\"path\":\"/project/heeler.yaml\"}")), asked.clone()];
+    let trace = run_turn(options(find_known_agent("kimi")), &lines);
+    assert!(trace.contains("is protected"), "{trace}");
+    // The text of another agent is its output.
+    let trace = run_turn(options(None), &lines);
+    assert!(!trace.contains("is protected"), "{trace}");
 }
 
 #[test]

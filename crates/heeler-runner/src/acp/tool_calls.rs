@@ -36,6 +36,8 @@ pub(super) struct AcpToolCalls {
     open: IndexMap<String, AcpToolCall>,
     /// Calls of this turn that have a result. Agents may repeat themselves about them.
     finished: IndexSet<String>,
+    /// The agent sends inputs as the text of the content first.
+    streams_input: bool,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +66,10 @@ pub(super) struct DescribedCall {
 }
 
 impl AcpToolCalls {
+    pub(super) fn new(streams_input: bool) -> AcpToolCalls {
+        AcpToolCalls { streams_input, ..AcpToolCalls::default() }
+    }
+
     /// Takes over an update about a call.
     pub(super) fn update(&mut self, update: &Json) -> Vec<RuntimeEffect> {
         let id = update["toolCallId"].as_str().unwrap_or_default();
@@ -87,7 +93,10 @@ impl AcpToolCalls {
         match update["status"].as_str() {
             Some("in_progress") => {
                 call.is_running = true;
-                effects.extend(call.announce(id));
+                // The input may be incomplete until it is reported as such, or asked about.
+                if !self.streams_input || call.has_input() {
+                    effects.extend(call.announce(id));
+                }
             }
             Some(status @ ("completed" | "failed")) => {
                 effects.extend(call.announce(id));
@@ -118,6 +127,9 @@ impl AcpToolCalls {
         };
         let mut effects = self.update(&asked);
         let id = asked["toolCallId"].as_str().unwrap_or_default();
+        if let Some(call) = self.open.get_mut(id).filter(|_| self.streams_input) {
+            call.read_streamed_input();
+        }
         if let (Some(call), Some(content)) = (self.open.get_mut(id), content) {
             call.add_paths(&Json::Object(Map::from_iter([("content".to_owned(), content)])));
         }
@@ -157,7 +169,8 @@ impl AcpToolCalls {
 
     /// Closes every call, so that none stays open for ever.
     pub(super) fn close_all(&mut self, reason: &str) -> Vec<RuntimeEffect> {
-        let AcpToolCalls { open, .. } = std::mem::take(self);
+        self.finished.clear();
+        let open = std::mem::take(&mut self.open);
         open.into_iter().flat_map(|(id, call)| call.close(&id, reason)).collect()
     }
 
@@ -195,6 +208,22 @@ impl AcpToolCall {
             self.terminal.push_str(&output[..output.floor_char_boundary(room)]);
         }
         self.add_paths(update);
+    }
+
+    fn has_input(&self) -> bool {
+        self.input.as_object().is_some_and(|input| !input.is_empty())
+    }
+
+    /// Takes the input from the text of the content, unless the agent has reported it.
+    fn read_streamed_input(&mut self) {
+        let text = self.content[0]["content"]["text"].as_str().unwrap_or_default();
+        let input: Json = serde_json::from_str(text).unwrap_or_default();
+        if !self.has_input() && input.is_object() {
+            self.add_paths(&Json::Object(Map::from_iter([("rawInput".to_owned(), input.clone())])));
+            self.input = input;
+            // It is not the output.
+            self.content = Json::Null;
+        }
     }
 
     /// Collects the paths that an update names, which are compared with protected files.
@@ -269,21 +298,22 @@ impl AcpToolCall {
     /// Returns the output in the best form that the agent gave.
     fn output(&self) -> String {
         let raw = match &self.raw_output {
-            Json::Null => None,
-            Json::String(text) => Some(text.clone()),
+            Json::String(text) => Some(text.as_str()),
             Json::Object(fields) => {
                 let keys = ["output", "content", "stdout", "error", "message"];
-                let text = keys.iter().find_map(|key| fields.get(*key)?.as_str());
-                Some(text.map_or_else(|| self.raw_output.to_string(), str::to_owned))
+                keys.iter().find_map(|key| fields.get(*key)?.as_str())
             }
-            other => Some(other.to_string()),
+            _ => None,
         };
         let content = self.content.as_array().map_or(&[][..], Vec::as_slice);
         let shown: Vec<String> = content.iter().filter_map(describe_content).collect();
         let mut text = match raw.filter(|raw| !raw.is_empty()) {
-            Some(raw) => raw,
+            Some(raw) => raw.to_owned(),
             None if !shown.is_empty() => shown.join("\n"),
-            None => self.terminal.clone(),
+            None if !self.terminal.is_empty() || self.raw_output.is_null() => self.terminal.clone(),
+            // The agent's own form, such as a list of bytes, is better than nothing.
+            None if raw.is_none() => self.raw_output.to_string(),
+            None => String::new(),
         };
         if text.len() > CALL_OUTPUT_BYTES_MAX {
             text.truncate(text.floor_char_boundary(CALL_OUTPUT_BYTES_MAX));

@@ -3,7 +3,7 @@
 use heeler_config::UsageScope;
 use serde_json::Value as Json;
 
-use super::errors::find_silent_failure;
+use super::errors::{AcpFailure, find_silent_failure};
 use super::{AcpRuntime, AcpSessionStart};
 use crate::json_rpc::RpcError;
 use crate::program_rows::{self as rows, TurnEnd, TurnUsage};
@@ -45,11 +45,15 @@ impl AcpRuntime {
         let usage = self.turn_usage(reported);
         let estimated_usd = self.options.budget.add_turn(usage.as_ref());
         // An agent may report a normal end although Heeler cancelled the turn.
-        if self.state.is_ending || stop_reason == "cancelled" {
+        let is_cancelled = stop_reason == "cancelled";
+        if self.state.is_ending || (is_cancelled && !self.state.has_denied) {
             return vec![interrupted()];
         }
         let text = self.state.text.last().to_owned();
         let failure = match (self.options.known, stop_reason.as_str()) {
+            (Some(known), "end_turn") if known.error_without_reply && !self.state.has_replied => {
+                Some(AcpFailure::without_reply(known))
+            }
             (Some(known), "end_turn") => find_silent_failure(known, &self.state.text, has_usage),
             _ => None,
         };
@@ -79,7 +83,8 @@ impl AcpRuntime {
                     ..end
                 }),
             ],
-            (None, "end_turn") => match self.options.budget.exhaustion(None) {
+            // An agent may end its turn when an action is denied. That is not a failure of the run.
+            (None, "end_turn" | "cancelled") => match self.options.budget.exhaustion(None) {
                 Some(reason) => {
                     // The protocol reports tokens with the end of a turn, so no further one begins.
                     self.state.queued.clear();

@@ -8,19 +8,54 @@ use heeler_model::recorder::remove_heeler_keys;
 use heeler_transcript::{DiskError, TranscriptEntry, TranscriptScanner};
 use serde_json::Value as Json;
 
-use super::{DisplayRedactor, NativeProgram, NativeSession, codex_rollout};
+use super::rollout_history::RolloutHistory;
+use super::rollout_rows::conversation_rows;
+use super::{DisplayRedactor, NativeProgram, NativeSession};
 
 /// Types of rows in Claude's file that are messages; the others are its internal records.
 const CONVERSATION_ROW_TYPES: [&str; 2] = ["user", "assistant"];
 
 /// Reads a native session as the lines of a transcript, without secrets.
 pub struct NativeRows {
-    scan: TranscriptScanner,
-    program: NativeProgram,
+    lines: NativeLines,
     cleaner: DisplayRedactor,
     pending_bytes: VecDeque<u8>,
     /// Rows after the last line of the file.
     last_rows: Vec<Json>,
+}
+
+/// Lines of a program's own files.
+enum NativeLines {
+    Claude(TranscriptScanner),
+    Codex(RolloutHistory),
+}
+
+impl NativeLines {
+    fn open(session: &NativeSession) -> Result<NativeLines, DiskError> {
+        match session.program {
+            NativeProgram::Claude => {
+                TranscriptScanner::open(&session.path).map(NativeLines::Claude)
+            }
+            NativeProgram::Codex => RolloutHistory::open(&session.path).map(NativeLines::Codex),
+        }
+    }
+
+    /// Returns the rows of the next line; `None` after the last one.
+    fn next_rows(&mut self) -> Option<Result<Vec<Json>, DiskError>> {
+        let rows = match self {
+            NativeLines::Codex(lines) => lines.next()?.map(|line| conversation_rows(&line)),
+            NativeLines::Claude(lines) => lines.next()?.map(|entry| {
+                // Other lines are not messages, and neither is one that is no JSON.
+                let TranscriptEntry::Record(record) = entry else { return Vec::new() };
+                let line = serde_json::from_str::<Json>(&record.text).ok();
+                let is_message = |line: &Json| {
+                    line["type"].as_str().is_some_and(|it| CONVERSATION_ROW_TYPES.contains(&it))
+                };
+                line.into_iter().filter(is_message).collect()
+            }),
+        };
+        Some(rows)
+    }
 }
 
 impl NativeRows {
@@ -34,8 +69,7 @@ impl NativeRows {
             program => vec![native_session_row(program.as_str(), session.id.as_str())],
         };
         Ok(NativeRows {
-            scan: TranscriptScanner::open(&session.path)?,
-            program: session.program,
+            lines: NativeLines::open(session)?,
             cleaner,
             pending_bytes: VecDeque::new(),
             last_rows,
@@ -47,17 +81,7 @@ impl NativeRows {
         self.pending_bytes.push_back(b'\n');
     }
 
-    fn push_line(&mut self, text: &str) {
-        // A line that is no JSON is no message.
-        let Ok(line) = serde_json::from_str::<Json>(text) else { return };
-        let rows = match self.program {
-            NativeProgram::Codex => codex_rollout::conversation_rows(&line),
-            NativeProgram::Claude => {
-                let kind = line["type"].as_str();
-                let is_message = kind.is_some_and(|word| CONVERSATION_ROW_TYPES.contains(&word));
-                if is_message { vec![line] } else { Vec::new() }
-            }
-        };
+    fn push_rows(&mut self, rows: Vec<Json>) {
         for mut row in rows {
             // Only Heeler may write its own keys; foreign ones could forge counts.
             remove_heeler_keys(&mut row);
@@ -70,11 +94,9 @@ impl NativeRows {
 impl Read for NativeRows {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.pending_bytes.is_empty() {
-            match self.scan.next() {
+            match self.lines.next_rows() {
                 Some(Err(error)) => return Err(error.source),
-                Some(Ok(TranscriptEntry::Record(record))) => self.push_line(&record.text),
-                // Other lines are not messages.
-                Some(Ok(_)) => {}
+                Some(Ok(rows)) => self.push_rows(rows),
                 None => match self.last_rows.pop() {
                     Some(row) => self.push(&row),
                     None => return Ok(0),

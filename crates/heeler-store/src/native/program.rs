@@ -4,6 +4,10 @@ use std::fmt;
 
 use camino::{Utf8Path, Utf8PathBuf};
 
+/// Most project directories, and most files in each, that are examined.
+// Another program owns this directory, so its size must not determine ours.
+pub const NATIVE_FILES_MAX: usize = 100_000;
+
 /// Program of which native sessions are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NativeProgram {

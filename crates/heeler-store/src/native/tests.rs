@@ -273,3 +273,103 @@ fn a_session_is_named_with_its_program() {
     assert_eq!(folder.path, "/work/own/sessions");
     assert_eq!(native_folders(env, Utf8Path::new("/work")).len(), 1);
 }
+
+/// Writes one file of a thread of Codex, and returns its length.
+fn write_part(folder: &Utf8Path, name: &str, lines: &[Json]) -> usize {
+    let day = folder.join("2026/11/18");
+    std::fs::create_dir_all(&day).unwrap();
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    std::fs::write(day.join(format!("rollout-2026-11-18T12-00-00-{name}.jsonl")), &text).unwrap();
+    text.len()
+}
+
+fn rollout_header(thread: Uuid, base: Option<(Uuid, usize)>) -> Json {
+    let base = base.map(|(id, end)| json!({"thread_id": id, "end_byte_offset": end}));
+    json!({"type": "session_meta", "payload": {"id": thread, "cwd": "/work/a", "history_base": base}})
+}
+
+fn rollout_turn(text: &str) -> Vec<Json> {
+    let said = |role: &str, text: String| {
+        json!({"type": "response_item", "payload": {"type": "message", "role": role,
+            "content": [{"type": "text", "text": text}]}})
+    };
+    vec![said("user", text.to_owned()), said("assistant", format!("re: {text}"))]
+}
+
+fn prompts(folder: &NativeFolder, id: Uuid) -> Vec<String> {
+    let session = find(folder, &id.to_string()).unwrap();
+    let mut text = String::new();
+    let mut rows = NativeRows::open(&session, DisplayRedactor::new(&[])).unwrap();
+    io::Read::read_to_string(&mut rows, &mut text).unwrap();
+    let rows = text.lines().map(|line| serde_json::from_str::<Json>(line).unwrap());
+    let prompts: Vec<String> =
+        rows.filter_map(|row| row["message"]["content"].as_str().map(str::to_owned)).collect();
+    assert_eq!(session.messages, prompts.len() as u64 * 2, "{prompts:?}");
+    prompts
+}
+
+/// Codex 0.166.0 continues a reverted thread and a fork in new files.
+#[test]
+fn turns_that_codex_reverted_are_not_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = Utf8Path::from_path(temp.path()).unwrap().join("sessions");
+    let folder = NativeFolder { program: NativeProgram::Codex, path: path.clone() };
+    let [thread, second, fork, lost] = [1, 2, 3, 4].map(|id: u128| Uuid::from_u128(id << 96));
+    let kept = [vec![rollout_header(thread, None)], rollout_turn("one")].concat();
+    let end = kept.iter().map(|line| line.to_string().len() + 1).sum();
+    let all = [kept, rollout_turn("two"), rollout_turn("three")].concat();
+    write_part(&path, &thread.to_string(), &all);
+    assert_eq!(prompts(&folder, thread), ["one", "two", "three"]);
+
+    let header = vec![rollout_header(thread, Some((thread, end)))];
+    let length =
+        write_part(&path, &format!("{thread}_{second}"), &[header, rollout_turn("four")].concat());
+    assert_eq!(prompts(&folder, thread), ["one", "four"]);
+    let header = vec![rollout_header(fork, Some((second, length)))];
+    write_part(&path, &fork.to_string(), &[header, rollout_turn("five")].concat());
+    assert_eq!(prompts(&folder, fork), ["one", "four", "five"]);
+    let listed = list(&[folder.clone()], &NativeSessionFilter::default(), 9).unwrap();
+    let mut listed: Vec<_> =
+        listed.sessions.iter().map(|it| (it.id.to_string(), it.title.clone().unwrap())).collect();
+    listed.sort();
+    let one = || "one".to_owned();
+    assert_eq!(listed, [(thread.to_string(), one()), (fork.to_string(), one())]);
+
+    // A history of which a part is missing is refused, and so is a circle.
+    for base in [Uuid::from_u128(9), lost] {
+        write_part(&path, &lost.to_string(), &[rollout_header(lost, Some((base, 10)))]);
+        let error = find(&folder, &lost.to_string()).unwrap_err();
+        assert!(error.to_string().contains("cannot read"), "{error}");
+    }
+}
+
+/// Older versions of Codex record in the same file how many turns were taken back.
+#[test]
+fn turns_that_were_taken_back_in_a_file_are_not_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = Utf8Path::from_path(temp.path()).unwrap().join("sessions");
+    let folder = NativeFolder { program: NativeProgram::Codex, path: path.clone() };
+    let thread = Uuid::from_u128(1 << 96);
+    let back = |turns: Json| {
+        let event = json!({"type": "thread_rolled_back", "num_turns": turns});
+        vec![json!({"type": "event_msg", "payload": event})]
+    };
+    for (turns, expected) in [
+        (json!(0), &["one", "two", "three", "four"][..]),
+        (json!(1), &["one", "two", "four"]),
+        (json!(2), &["one", "four"]),
+        (json!(u64::MAX), &["four"]),
+        (json!("x"), &["one", "two", "three", "four"]),
+    ] {
+        let lines = [
+            vec![rollout_header(thread, None)],
+            rollout_turn("one"),
+            rollout_turn("two"),
+            rollout_turn("three"),
+            back(turns),
+            rollout_turn("four"),
+        ];
+        write_part(&path, &thread.to_string(), &lines.concat());
+        assert_eq!(prompts(&folder, thread), expected);
+    }
+}

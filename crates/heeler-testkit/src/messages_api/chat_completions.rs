@@ -14,10 +14,11 @@ use super::openai;
 use super::script::{ModelScriptStep, ModelToolCall, history};
 
 /// Names of shell tools. Their input is `command`.
-const SHELL_TOOLS: [&str; 4] = ["shell", "developer__shell", "run_shell_command", "bash"];
+const SHELL_TOOLS: [&str; 6] =
+    ["shell", "developer__shell", "run_shell_command", "run_terminal_command", "bash", "Bash"];
 
 /// Names of tools that write a file, and of their inputs.
-const WRITE_TOOLS: [&str; 4] = ["write", "developer__write", "write_file", "create"];
+const WRITE_TOOLS: [&str; 5] = ["write", "developer__write", "write_file", "create", "Write"];
 const PATH_INPUTS: [&str; 3] = ["path", "file_path", "filePath"];
 const CONTENT_INPUTS: [&str; 2] = ["content", "file_text"];
 

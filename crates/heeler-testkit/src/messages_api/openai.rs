@@ -171,7 +171,14 @@ fn offered_tool(tool: &ModelToolCall, body: &Json) -> OfferedTool {
     let text = |key: &str| tool.input[key].as_str().unwrap_or_default();
     match tool.name.as_str() {
         "sh" if names.contains(&"exec_command") => {
-            OfferedTool::Function("exec_command".to_owned(), json!({ "cmd": command }))
+            let mut input = json!({ "cmd": command });
+            // A script may ask to run the command outside of Codex's sandbox.
+            for key in ["sandbox_permissions", "justification"] {
+                if tool.input[key].is_string() {
+                    input[key] = tool.input[key].clone();
+                }
+            }
+            OfferedTool::Function("exec_command".to_owned(), input)
         }
         "sh" => OfferedTool::Function("shell_command".to_owned(), json!({ "command": command })),
         "write" => {

@@ -42,6 +42,14 @@ const FLEET: [(&str, &str); 4] = [
 ];
 const AGENTS: [&str; 3] = ["scout", "builder", "tester"];
 
+/// A fleet of agents of three kinds. The programs are shell scripts that speak the real protocols.
+const MIXED: [(&str, &str); 4] = [
+    ("heeler.yaml", include_str!("demo/mixed/heeler.yaml")),
+    ("workflows/mixed.yaml", include_str!("demo/mixed/workflow.yaml")),
+    ("codex.sh", include_str!("demo/mixed/codex.sh")),
+    ("acp-agent.sh", include_str!("demo/mixed/acp-agent.sh")),
+];
+
 /// herdctl project after a crash: one job done, one cut off in the middle of a row.
 const PROJECT: [(&str, &str); 9] = [
     ("herdctl.yaml", include_str!("demo/project/herdctl.yaml")),
@@ -121,6 +129,7 @@ impl DemoContext {
         self.run_command("fleet", &["jobs"])?;
         self.fork()?;
         self.workflow()?;
+        self.mixed_fleet()?;
 
         print_heading(
             "A herdctl project after a crash: one job stuck in `running`, its transcript torn.\nAny command adopts it in place.",
@@ -199,6 +208,20 @@ impl DemoContext {
         self.run_command("build", &["approvals", "approve", &ask])?;
         self.run_command("build", &["workflow", "watch", &run])?;
         self.run_command("build", &["workflow", "show", &run])
+    }
+
+    /// Shows a workflow of agents of different kinds.
+    fn mixed_fleet(&self) -> CommandResult {
+        print_heading(
+            "A mixed fleet: a scripted agent plans, one that speaks Codex's protocol builds, and one that\nspeaks ACP reviews. Scripts stand for the programs.",
+        )?;
+        self.write("mixed", &MIXED)?;
+        for program in ["codex.sh", "acp-agent.sh"] {
+            let mode = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(self.folder.join("mixed").join(program), mode)?;
+        }
+        self.run_command("mixed", &["workflow", "run", "mixed"])?;
+        self.run_command("mixed", &["jobs"])
     }
 
     /// Returns a failure that names the cancelled jobs and the remaining files.

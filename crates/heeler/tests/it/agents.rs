@@ -7,21 +7,20 @@
 mod detection;
 mod fleets;
 mod scenarios;
+mod tested_agent;
 
-use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::{AgentScenario, CertifiedAgent, RuntimeType};
+use camino::Utf8PathBuf;
+use heeler_config::{AgentScenario, CertifiedAgent};
 use heeler_model::ExitReason;
 use heeler_model::run::{
     ControlOperation, ErrorClass, ProgramLaunchSpec, QuestionAnswer, RuntimeLaunchSpec,
 };
-use heeler_testkit::{
-    ModelScript, ModelScriptStep, codex, copilot, gemini, goose, node, opencode, qwen,
-};
-use indexmap::IndexMap;
+use heeler_testkit::{ModelScript, ModelScriptStep};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::rig::{End, Live, Plan, Rig, wait};
+use tested_agent::TestedAgent;
 
 /// Agents with which a scenario works, as far as this run of the tests includes them.
 fn certified(scenario: AgentScenario) -> Vec<TestedAgent> {
@@ -36,148 +35,6 @@ fn is_tested(agent: CertifiedAgent, scenario: AgentScenario) -> bool {
     match std::env::var("HEELER_TESTED_AGENTS") {
         Ok(names) => names == "all" || names.split(',').any(|name| name == agent.as_str()),
         Err(_) => agent.runs_in_ci(scenario),
-    }
-}
-
-fn qwen_settings() -> serde_json::Value {
-    json!({
-        "security": { "auth": { "selectedType": "openai" }, "folderTrust": { "enabled": false } },
-        "general": { "enableAutoUpdate": false },
-        "privacy": { "usageStatisticsEnabled": false },
-        "model": { "name": "mock-model", "generationConfig": { "maxRetries": 0 } },
-        // Otherwise it asks the model about its memory after a turn.
-        "memory": { "enableManagedAutoMemory": false, "enableManagedAutoDream": false },
-    })
-}
-
-fn opencode_config(api: &str) -> serde_json::Value {
-    let limits = json!({ "context": 200_000, "output": 8192 });
-    let model = json!({ "name": "Mock", "tool_call": true, "limit": limits });
-    json!({
-        "autoupdate": false, "share": "disabled",
-        "model": "mock/mock-model", "small_model": "mock/mock-model",
-        "provider": { "mock": {
-            "npm": "@ai-sdk/openai-compatible", "name": "Mock",
-            "options": { "baseURL": format!("{api}/v1"), "apiKey": "mock-api-key" },
-            "models": { "mock-model": model },
-        } },
-    })
-}
-
-/// Agent under test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct TestedAgent(CertifiedAgent);
-
-impl TestedAgent {
-    const CODEX: TestedAgent = TestedAgent(CertifiedAgent::Codex);
-    const GEMINI: TestedAgent = TestedAgent(CertifiedAgent::Gemini);
-    const GOOSE: TestedAgent = TestedAgent(CertifiedAgent::Goose);
-
-    /// Plans a run in which the agent asks before it runs commands.
-    fn plan(self, rig: &Rig, script: &ModelScript) -> Plan {
-        let prompt = format!("Please. {script}");
-        let (runtime, program, args) = match self.0 {
-            CertifiedAgent::Claude => {
-                let mut plan = rig.plan(RuntimeType::Sdk, &prompt);
-                plan.claude().permission_mode = "default".to_owned();
-                return plan;
-            }
-            CertifiedAgent::Codex => (RuntimeType::Codex, codex(), vec![]),
-            CertifiedAgent::Gemini => (RuntimeType::Acp, gemini(), vec!["--acp".to_owned()]),
-            CertifiedAgent::Goose => (RuntimeType::Acp, goose(), vec!["acp".to_owned()]),
-            CertifiedAgent::Qwen => {
-                (RuntimeType::Acp, node(), vec![qwen().into_string(), "--acp".to_owned()])
-            }
-            CertifiedAgent::Opencode => (RuntimeType::Acp, opencode(), vec!["acp".to_owned()]),
-            CertifiedAgent::Copilot => (RuntimeType::Acp, copilot(), vec!["--acp".to_owned()]),
-        };
-        let mut plan = rig.plan(runtime, &prompt);
-        let spec = Box::new(ProgramLaunchSpec {
-            program,
-            args,
-            agent: self.0.to_string(),
-            permission_mode: "default".to_owned(),
-            // The test machine need not be able to run Codex's own sandbox.
-            is_isolated: true,
-            ..ProgramLaunchSpec::default()
-        });
-        plan.brief.work = match runtime {
-            RuntimeType::Codex => RuntimeLaunchSpec::Codex(spec),
-            _ => RuntimeLaunchSpec::Acp(spec),
-        };
-        let env = self.write_settings(&rig.path("agent-home"), rig.api.url());
-        plan.brief.env.extend(env);
-        plan
-    }
-
-    /// Writes the agent's own settings into its home directory; returns its environment.
-    fn write_settings(self, home: &Utf8Path, api: &str) -> IndexMap<String, String> {
-        let mut env = IndexMap::new();
-        let mut set = |name: &str, value: &str| {
-            env.insert(name.to_owned(), value.to_owned());
-        };
-        set("HOME", home.as_str());
-        match self.0 {
-            CertifiedAgent::Claude => {}
-            CertifiedAgent::Codex => {
-                let config = format!(
-                    "model = \"gpt-5.5\"\nmodel_provider = \"mock\"\n\
-                     [model_providers.mock]\nname = \"mock\"\nbase_url = \"{api}/v1\"\n\
-                     env_key = \"MOCK_KEY\"\nwire_api = \"responses\"\n\
-                     request_max_retries = 0\nstream_max_retries = 0\n"
-                );
-                std::fs::create_dir_all(home.join(".codex")).unwrap();
-                std::fs::write(home.join(".codex/config.toml"), config).unwrap();
-                set("CODEX_HOME", home.join(".codex").as_str());
-                set("MOCK_KEY", "mock-api-key");
-            }
-            CertifiedAgent::Gemini => {
-                let settings = json!({
-                    "security": { "auth": { "selectedType": "gemini-api-key" } },
-                    "general": { "enableAutoUpdate": false, "maxAttempts": 1 },
-                    "privacy": { "usageStatisticsEnabled": false },
-                    "telemetry": { "enabled": false },
-                });
-                std::fs::create_dir_all(home.join(".gemini")).unwrap();
-                std::fs::write(home.join(".gemini/settings.json"), settings.to_string()).unwrap();
-                set("GEMINI_API_KEY", "mock-api-key");
-                set("GOOGLE_GEMINI_BASE_URL", api);
-            }
-            CertifiedAgent::Goose => {
-                std::fs::create_dir_all(home).unwrap();
-                set("GOOSE_PROVIDER", "openai");
-                set("GOOSE_MODEL", "mock-model");
-                set("GOOSE_DISABLE_KEYRING", "1");
-                set("GOOSE_TELEMETRY_OFF", "1");
-                set("OPENAI_HOST", api);
-                set("OPENAI_API_KEY", "mock-api-key");
-            }
-            CertifiedAgent::Qwen => {
-                let settings = qwen_settings();
-                std::fs::create_dir_all(home.join(".qwen")).unwrap();
-                std::fs::write(home.join(".qwen/settings.json"), settings.to_string()).unwrap();
-                set("OPENAI_API_KEY", "mock-api-key");
-                set("OPENAI_BASE_URL", &format!("{api}/v1"));
-                set("OPENAI_MODEL", "mock-model");
-            }
-            CertifiedAgent::Opencode => {
-                let config = opencode_config(api);
-                let folder = home.join(".config/opencode");
-                std::fs::create_dir_all(&folder).unwrap();
-                std::fs::write(folder.join("opencode.json"), config.to_string()).unwrap();
-                for name in ["MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS"] {
-                    set(&format!("OPENCODE_DISABLE_{name}"), "1");
-                }
-            }
-            CertifiedAgent::Copilot => {
-                std::fs::create_dir_all(home).unwrap();
-                set("COPILOT_PROVIDER_BASE_URL", &format!("{api}/v1"));
-                set("COPILOT_PROVIDER_API_KEY", "mock-api-key");
-                set("COPILOT_MODEL", "gpt-5.5");
-                set("COPILOT_OFFLINE", "true");
-            }
-        }
-        env
     }
 }
 
@@ -303,6 +160,8 @@ fn an_agent_answers_and_a_later_job_continues_its_session() {
                 assert_eq!((usage.input_tokens, usage.output_tokens), (Some(600), Some(50)));
                 assert_eq!(usage.cache_read_input_tokens, Some(400));
             }
+            // It reports no tokens.
+            CertifiedAgent::Kimi => assert_eq!(usage.output_tokens, None),
             _ => assert!(usage.output_tokens.is_some_and(|it| it > 0), "{agent:?} {usage:?}"),
         }
 
@@ -348,8 +207,8 @@ fn a_person_allows_and_denies_commands() {
     for agent in certified(AgentScenario::Permission) {
         let rig = Rig::new();
         let script = ModelScript::new()
-            .step(shell("touch allowed.txt && echo made"))
-            .step(shell("touch denied.txt"))
+            .step(agent.asked_shell("touch allowed.txt && echo made"))
+            .step(agent.asked_shell("touch denied.txt"))
             .text("Done.");
         let mut live = rig.start(agent.plan(&rig, &script).attended());
         let ask = live.until_asked();
@@ -366,7 +225,7 @@ fn a_person_allows_and_denies_commands() {
         assert!(!work(&rig, "denied.txt").exists(), "{agent:?} {:#?}", end.rows);
         // The turn of these agents ends with the denial.
         let expected = match agent.0 {
-            CertifiedAgent::Qwen => &[][..],
+            CertifiedAgent::Qwen | CertifiedAgent::CodexAcp => &[][..],
             CertifiedAgent::Copilot => &["Info: Operation cancelled by user"],
             _ => &["Done."],
         };
@@ -378,7 +237,7 @@ fn a_person_allows_and_denies_commands() {
 fn what_needs_a_person_is_denied_when_no_person_attends() {
     for agent in certified(AgentScenario::Unattended) {
         let rig = Rig::new();
-        let script = ModelScript::new().step(shell("touch denied.txt")).text("Done.");
+        let script = ModelScript::new().step(agent.asked_shell("touch denied.txt")).text("Done.");
         let end = rig.run(agent.plan(&rig, &script));
         succeeded(&end);
         calls_are_closed(&end);

@@ -300,6 +300,8 @@ fn the_demo_runs_as_the_readme_says() {
     ] {
         assert_eq!(text.matches(shown).count(), 1, "{shown} is missing:\n{text}");
     }
+    assert!(text.contains("greeting.txt says Hello. Looks good."), "{text}");
+    assert_eq!(fleet.read("shown/mixed/greeting.txt"), "Hello\n");
     let project = fleet.file("shown/fleet");
     // What it says to try are commands.
     let (_, explore) = text.split_once("Yours to explore:\n").unwrap();
