@@ -35,7 +35,8 @@ fn written(herd: &Herd) -> String {
     let mut text = String::new();
     let mut folders = vec![herd.fleet.state_dir()];
     while let Some(folder) = folders.pop() {
-        for entry in folder.read_dir_utf8().unwrap().flatten() {
+        // The folder of a run may be removed meanwhile.
+        for entry in folder.read_dir_utf8().into_iter().flatten().flatten() {
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => folders.push(entry.path().to_owned()),
                 Ok(kind) if kind.is_file() => {
