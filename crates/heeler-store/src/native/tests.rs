@@ -328,7 +328,7 @@ fn turns_that_codex_reverted_are_not_read() {
     let header = vec![rollout_header(fork, Some((second, length)))];
     write_part(&path, &fork.to_string(), &[header, rollout_turn("five")].concat());
     assert_eq!(prompts(&folder, fork), ["one", "four", "five"]);
-    let listed = list(&[folder.clone()], &NativeSessionFilter::default(), 9).unwrap();
+    let listed = list(std::slice::from_ref(&folder), &NativeSessionFilter::default(), 9).unwrap();
     let mut listed: Vec<_> =
         listed.sessions.iter().map(|it| (it.id.to_string(), it.title.clone().unwrap())).collect();
     listed.sort();
