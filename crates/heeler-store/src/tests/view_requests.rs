@@ -71,7 +71,7 @@ fn a_view_written_for_a_caller_and_lost_with_the_power_is_written_again() {
     let store = place.store();
     insert_jobs(&store, vec![job(1, "coder", JobStatus::Pending)]);
     let path = PublishedView::Job(job_id(1)).path();
-    store.publish_some_views(&[path.clone()], now()).unwrap();
+    store.publish_some_views(std::slice::from_ref(&path), now()).unwrap();
     let before = place.read(&path);
     std::fs::write(place.dir.root().join(&path), "").unwrap();
     let report = store.publish_views(now()).unwrap();
@@ -89,7 +89,7 @@ fn the_session_file_of_an_agent_is_recorded_before_the_caller_is_answered() {
         tx.set_agent_session("coder", Some(&session.id))
     });
     let path = PublishedView::AgentSession("coder".parse().unwrap()).path();
-    store.publish_some_views(&[path.clone()], now()).unwrap();
+    store.publish_some_views(std::slice::from_ref(&path), now()).unwrap();
     assert!(place.has(&path));
     // A person may delete it at once, which ends the session.
     assert!(place.reader().due_view(&path).unwrap().is_none());

@@ -24,6 +24,15 @@ fn qwen_settings() -> serde_json::Value {
     })
 }
 
+fn gemini_settings() -> serde_json::Value {
+    json!({
+        "security": { "auth": { "selectedType": "gemini-api-key" } },
+        "general": { "enableAutoUpdate": false, "maxAttempts": 1 },
+        "privacy": { "usageStatisticsEnabled": false },
+        "telemetry": { "enabled": false },
+    })
+}
+
 fn opencode_config(api: &str) -> serde_json::Value {
     let limits = json!({ "context": 200_000, "output": 8192 });
     let model = json!({ "name": "Mock", "tool_call": true, "limit": limits });
@@ -153,6 +162,12 @@ impl TestedAgent {
         let mut set = |name: &str, value: &str| {
             env.insert(name.to_owned(), value.to_owned());
         };
+        let write = |path: &str, text: &str| {
+            let file = home.join(path);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        std::fs::create_dir_all(home).unwrap();
         set("HOME", home.as_str());
         match self.0 {
             CertifiedAgent::Claude => {}
@@ -163,25 +178,16 @@ impl TestedAgent {
                 set("CLAUDE_CONFIG_DIR", config.as_str());
             }
             CertifiedAgent::Codex | CertifiedAgent::CodexAcp => {
-                std::fs::create_dir_all(home.join(".codex")).unwrap();
-                std::fs::write(home.join(".codex/config.toml"), codex_config(api)).unwrap();
+                write(".codex/config.toml", &codex_config(api));
                 set("CODEX_HOME", home.join(".codex").as_str());
                 set("MOCK_KEY", "mock-api-key");
             }
             CertifiedAgent::Gemini => {
-                let settings = json!({
-                    "security": { "auth": { "selectedType": "gemini-api-key" } },
-                    "general": { "enableAutoUpdate": false, "maxAttempts": 1 },
-                    "privacy": { "usageStatisticsEnabled": false },
-                    "telemetry": { "enabled": false },
-                });
-                std::fs::create_dir_all(home.join(".gemini")).unwrap();
-                std::fs::write(home.join(".gemini/settings.json"), settings.to_string()).unwrap();
+                write(".gemini/settings.json", &gemini_settings().to_string());
                 set("GEMINI_API_KEY", "mock-api-key");
                 set("GOOGLE_GEMINI_BASE_URL", api);
             }
             CertifiedAgent::Goose => {
-                std::fs::create_dir_all(home).unwrap();
                 set("GOOSE_PROVIDER", "openai");
                 set("GOOSE_MODEL", "mock-model");
                 set("GOOSE_DISABLE_KEYRING", "1");
@@ -190,32 +196,25 @@ impl TestedAgent {
                 set("OPENAI_API_KEY", "mock-api-key");
             }
             CertifiedAgent::Qwen => {
-                let settings = qwen_settings();
-                std::fs::create_dir_all(home.join(".qwen")).unwrap();
-                std::fs::write(home.join(".qwen/settings.json"), settings.to_string()).unwrap();
+                write(".qwen/settings.json", &qwen_settings().to_string());
                 set("OPENAI_API_KEY", "mock-api-key");
                 set("OPENAI_BASE_URL", &format!("{api}/v1"));
                 set("OPENAI_MODEL", "mock-model");
             }
             CertifiedAgent::Opencode => {
-                let config = opencode_config(api);
-                let folder = home.join(".config/opencode");
-                std::fs::create_dir_all(&folder).unwrap();
-                std::fs::write(folder.join("opencode.json"), config.to_string()).unwrap();
+                write(".config/opencode/opencode.json", &opencode_config(api).to_string());
                 for name in ["MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS"] {
                     set(&format!("OPENCODE_DISABLE_{name}"), "1");
                 }
             }
             CertifiedAgent::Copilot => {
-                std::fs::create_dir_all(home).unwrap();
                 set("COPILOT_PROVIDER_BASE_URL", &format!("{api}/v1"));
                 set("COPILOT_PROVIDER_API_KEY", "mock-api-key");
                 set("COPILOT_MODEL", "gpt-5.5");
                 set("COPILOT_OFFLINE", "true");
             }
             CertifiedAgent::Grok => {
-                std::fs::create_dir_all(home.join(".grok")).unwrap();
-                std::fs::write(home.join(".grok/config.toml"), grok_config(api)).unwrap();
+                write(".grok/config.toml", &grok_config(api));
                 set("GROK_HOME", home.join(".grok").as_str());
                 set("XAI_API_KEY", "mock-api-key");
                 set("GROK_FOLDER_TRUST", "0");
@@ -223,13 +222,11 @@ impl TestedAgent {
                 set("GROK_MAX_RETRIES", "0");
             }
             CertifiedAgent::Kimi => {
-                std::fs::create_dir_all(home.join(".kimi-code")).unwrap();
-                std::fs::write(home.join(".kimi-code/config.toml"), kimi_config(api)).unwrap();
+                write(".kimi-code/config.toml", &kimi_config(api));
                 set("KIMI_CODE_HOME", home.join(".kimi-code").as_str());
             }
             CertifiedAgent::Vibe => {
-                std::fs::create_dir_all(home.join(".vibe")).unwrap();
-                std::fs::write(home.join(".vibe/config.toml"), vibe_config(api)).unwrap();
+                write(".vibe/config.toml", &vibe_config(api));
                 set("VIBE_HOME", home.join(".vibe").as_str());
                 set("MOCK_KEY", "mock-api-key");
                 set("MISTRAL_API_KEY", "mock-api-key");
