@@ -20,6 +20,8 @@ mod jobs;
 mod live;
 #[path = "figures/load.rs"]
 mod load;
+#[path = "figures/protocol_agent.rs"]
+mod protocol_agent;
 #[path = "figures/recovery.rs"]
 mod recovery;
 #[path = "figures/runs.rs"]
@@ -114,6 +116,9 @@ fn main() {
     }
     if wants("runs") {
         figures.extend(runs::figures(&bench));
+    }
+    if wants("agents") {
+        figures.extend(runs::agent_figures(&bench));
     }
     if wants("daemon") {
         figures.extend(daemon::figures(&bench));

@@ -11,6 +11,8 @@ use jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
+use crate::protocol_agent::{SpokenTurn, play_acp, play_codex};
+
 /// The variable that makes an agent of this program.
 pub(crate) const VARIABLE: &str = "HEELER_BENCH_AGENT";
 
@@ -32,6 +34,11 @@ pub(crate) fn that_speaks(count: u32, pause: Duration) -> String {
     format!("speak {count} {}", pause.as_micros())
 }
 
+/// Returns the variable's value for an agent that sends `count` texts of so many bytes.
+pub(crate) fn that_floods(count: u64, bytes: u64) -> String {
+    format!("flood {count} {bytes}")
+}
+
 /// Is the agent that the variable describes.
 pub(crate) fn play(script: &str) {
     let started = moment();
@@ -40,18 +47,28 @@ pub(crate) fn play(script: &str) {
         return note(file, name);
     }
     let number = |word: &str| word.parse::<u64>().expect("the bench wrote it");
+    let turn = |words: &[&str]| match words {
+        ["speak", count, pause] => {
+            let pause = Duration::from_micros(number(pause));
+            SpokenTurn::Times { count: number(count), pause }
+        }
+        ["flood", count, bytes] => {
+            let bytes = usize::try_from(number(bytes)).expect("the bench wrote it");
+            SpokenTurn::Texts { count: number(count), bytes }
+        }
+        _ => unreachable!("the bench wrote it"),
+    };
+    match &words[..] {
+        ["acp", rest @ ..] => return play_acp(turn(rest)),
+        ["codex", rest @ ..] => return play_codex(turn(rest)),
+        _ => {}
+    }
     say(&json!({ "type": "system", "subtype": "init", "session_id": SESSION, "tools": [] }));
     match words[..] {
         ["start", file] => {
             std::fs::write(file, started.as_nanos().to_string()).expect("the folder is there");
         }
-        ["speak", count, pause] => {
-            for _ in 0..number(count) {
-                std::thread::sleep(Duration::from_micros(number(pause)));
-                speak();
-            }
-        }
-        _ => unreachable!("the bench wrote it"),
+        _ => turn(&words).speak(|_, text| speak(text)),
     }
     say(&json!({
         "type": "result", "subtype": "success", "is_error": false, "result": "done",
@@ -68,9 +85,9 @@ fn note(file: &str, name: &str) {
 
 const SESSION: &str = "00000000-0000-4000-8000-000000000000";
 
-/// Says what time it is: one line, one write.
-fn speak() {
-    let content = json!([{ "type": "text", "text": moment().as_nanos().to_string() }]);
+/// Says a text: one line, one write.
+fn speak(text: &str) {
+    let content = json!([{ "type": "text", "text": text }]);
     let message =
         json!({ "role": "assistant", "id": "msg_1", "model": "clock", "content": content });
     say(&json!({ "type": "assistant", "message": message, "session_id": SESSION }));

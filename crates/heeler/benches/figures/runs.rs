@@ -8,8 +8,9 @@ use std::time::Duration;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{MountMode, RuntimeType};
 use heeler_model::run::{
-    AgentLaunchSpec, ClaudeLaunchSpec, ContainerSpec, ContainerVolume, PROTOCOL, QuestionPolicy,
-    RunAuthority, RunLimits, RunSpec, RuntimeLaunchSpec, SandboxSpec, SessionPlan, SessionStart,
+    AgentLaunchSpec, ClaudeLaunchSpec, ContainerSpec, ContainerVolume, PROTOCOL, ProgramLaunchSpec,
+    QuestionPolicy, RunAuthority, RunLimits, RunSpec, RuntimeLaunchSpec, SandboxSpec, SessionPlan,
+    SessionStart,
 };
 use heeler_model::{JobId, RunId, TriggerType};
 use heeler_testkit::{TEST_IMAGE, TEST_VOLUME, TestEngine};
@@ -78,6 +79,27 @@ impl<'a> Place<'a> {
         let env = IndexMap::from([(agent::VARIABLE.to_owned(), script.to_owned())]);
         let launch = json!({ "program": program, "args": [], "input": "" });
         self.run(RuntimeType::Cli, RuntimeLaunchSpec::Claude(Box::new(brief)), env, launch)
+    }
+
+    /// Returns a run of this program in place of an agent that speaks one of the protocols.
+    fn speaker(&self, protocol: AgentProtocol, script: &str) -> Run {
+        let program = match protocol {
+            AgentProtocol::Claude => return self.clock(script),
+            _ => std::env::current_exe().ok().and_then(|path| Utf8PathBuf::try_from(path).ok()),
+        };
+        let spec = Box::new(ProgramLaunchSpec {
+            program: program.expect("this program has a path"),
+            agent: "bench".to_owned(),
+            permission_mode: "bypassPermissions".to_owned(),
+            is_isolated: true,
+            ..ProgramLaunchSpec::default()
+        });
+        let (runtime, work, name) = match protocol {
+            AgentProtocol::Codex => (RuntimeType::Codex, RuntimeLaunchSpec::Codex(spec), "codex"),
+            _ => (RuntimeType::Acp, RuntimeLaunchSpec::Acp(spec), "acp"),
+        };
+        let env = IndexMap::from([(agent::VARIABLE.to_owned(), format!("{name} {script}"))]);
+        self.run(runtime, work, env, json!({}))
     }
 
     /// Returns a run of the scripted agent.
@@ -377,6 +399,53 @@ fn sandbox_processes(runner: u32) -> Vec<u32> {
     // The children of the first process are the agent's.
     let inner: Vec<u32> = outer.iter().flat_map(|pid| children(*pid)).collect();
     outer.into_iter().chain(inner).collect()
+}
+
+/// Protocol of an agent.
+#[derive(Clone, Copy)]
+enum AgentProtocol {
+    Claude,
+    Codex,
+    Acp,
+}
+
+/// The cost of the runner for agents of each protocol, beside that for Claude.
+pub(crate) fn agent_figures(bench: &Bench) -> Vec<Figure> {
+    let place = Place::new(bench);
+    let measure = |protocol: AgentProtocol| {
+        let run = place.speaker(protocol, &agent::that_speaks(SPOKEN, PAUSE));
+        let delays = delays(run.start(), &run.log);
+        let run = place.speaker(protocol, &agent::that_floods(FLOOD, FLOOD_TEXT_BYTES));
+        let (time, bytes) = watch(|| run.start());
+        let rate = Amount::PerSecond(FLOOD as f64 / time.as_secs_f64());
+        (Amount::from(delays[delays.len() * 99 / 100]), rate, Amount::Bytes(bytes))
+    };
+    let claude = measure(AgentProtocol::Claude);
+    let others = [("Codex", AgentProtocol::Codex), ("ACP", AgentProtocol::Acp)];
+    let measured = others.map(|(name, protocol)| (name, measure(protocol)));
+    let mut figures = Vec::new();
+    for (name, (delay, rate, bytes)) in measured {
+        let beside = |amount: Amount| Some(("claude's runtime".to_owned(), amount));
+        figures.push(Figure {
+            what: format!("{name}: agent line to row read by a follower, p99"),
+            ours: delay,
+            goal: Goal::AtMost(Duration::from_millis(1).into()),
+            alternative: beside(claude.0),
+        });
+        figures.push(Figure {
+            what: format!("{name}: messages of {FLOOD_TEXT_BYTES} bytes through one run"),
+            ours: rate,
+            goal: Goal::AtLeast(Amount::PerSecond(20_000.0)),
+            alternative: beside(claude.1),
+        });
+        figures.push(Figure {
+            what: format!("{name}: memory of the runner meanwhile (RssAnon)"),
+            ours: bytes,
+            goal: Goal::AtMost(Amount::Bytes(10_000_000)),
+            alternative: beside(claude.2),
+        });
+    }
+    figures
 }
 
 fn latency(place: &Place<'_>) -> Vec<Figure> {
