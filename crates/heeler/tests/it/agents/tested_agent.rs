@@ -13,6 +13,11 @@ use serde_json::json;
 
 use crate::rig::{Plan, Rig};
 
+fn write_file(file: &Utf8Path, text: &str) {
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(file, text).unwrap();
+}
+
 fn qwen_settings() -> serde_json::Value {
     json!({
         "security": { "auth": { "selectedType": "openai" }, "folderTrust": { "enabled": false } },
@@ -162,11 +167,7 @@ impl TestedAgent {
         let mut set = |name: &str, value: &str| {
             env.insert(name.to_owned(), value.to_owned());
         };
-        let write = |path: &str, text: &str| {
-            let file = home.join(path);
-            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-            std::fs::write(file, text).unwrap();
-        };
+        let write = |path: &str, text: &str| write_file(&home.join(path), text);
         std::fs::create_dir_all(home).unwrap();
         set("HOME", home.as_str());
         match self.0 {
