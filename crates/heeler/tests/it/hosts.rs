@@ -96,8 +96,8 @@ fn send(herd: &Herd, life: &mut Life, agent: &str) -> JobId {
     })
 }
 
-/// Most queries per second of an idle leader and an idle standby together. They send 4; readers that poll
-/// would send more than 20.
+/// Most queries per second of an idle leader and an idle standby together. Two readers that look for rows
+/// five times per second would send 10 alone.
 const IDLE_QUERIES_MAX: f64 = 8.0;
 
 #[test]
