@@ -97,6 +97,7 @@ fn a_dropped_stream_is_a_failure_or_repeated() {
             }
             CertifiedAgent::Codex
             | CertifiedAgent::CodexAcp
+            | CertifiedAgent::Goose
             | CertifiedAgent::Grok
             | CertifiedAgent::Vibe => {
                 assert_eq!(class, Some(ErrorClass::Network), "{agent:?} {:#?}", end.result);
