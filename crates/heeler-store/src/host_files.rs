@@ -5,6 +5,7 @@
 //! host reads each one once. Start at [`HostLink::send_part`] and [`HostLink::parts_after`].
 
 use heeler_model::RunId;
+use jiff::Timestamp;
 
 use crate::db::DatabaseError;
 use crate::db::postgres::quote;
@@ -119,6 +120,30 @@ impl HostLink {
             quote(self.host_name())
         );
         let rows = self.query("list unshipped transcripts", &sql)?;
+        Ok(rows.iter().filter_map(|row| text(row, 0)?.parse().ok()).collect())
+    }
+
+    /// Lists the runs of this host that began since a time.
+    pub fn runs_since(&self, since: Timestamp) -> Result<Vec<RunId>, DatabaseError> {
+        self.own_runs(since, "")
+    }
+
+    /// Lists the runs of this host that began since a time, and of which no transcript is on record.
+    pub fn unrecorded_runs(&self, since: Timestamp) -> Result<Vec<RunId>, DatabaseError> {
+        let is_missing = "AND NOT EXISTS (SELECT 1 FROM shared_files \
+                          WHERE path = 'jobs/' || runs.job_id || '.jsonl')";
+        self.own_runs(since, is_missing)
+    }
+
+    fn own_runs(&self, since: Timestamp, condition: &str) -> Result<Vec<RunId>, DatabaseError> {
+        // IDs begin with the time, so the index of the IDs finds them.
+        let first = RunId::mint(since, [0; 10]).to_string();
+        let sql = format!(
+            "SELECT id FROM runs WHERE id >= {} AND host = {} {condition} ORDER BY id",
+            quote(&first),
+            quote(self.host_name())
+        );
+        let rows = self.query("list runs of this host", &sql)?;
         Ok(rows.iter().filter_map(|row| text(row, 0)?.parse().ok()).collect())
     }
 

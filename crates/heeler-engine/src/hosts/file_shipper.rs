@@ -3,7 +3,7 @@
 //! Only whole lines are shipped, and only after they are durable here: a power loss never takes back what
 //! another host has. The result of a run is reported after its files. Start at [`FileShipper::start`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +14,7 @@ use camino::Utf8Path;
 use heeler_model::{RunId, error_chain};
 use heeler_store::{DatabaseError, HostLink, PartReceipt, SharedPart, StateDir, StoreReader};
 use heeler_transcript::{LINE_BYTES_MAX, untrusted_file};
+use jiff::{SignedDuration, Timestamp};
 
 use super::host_message::EXIT_REPORT;
 use crate::fault::{self, FaultPoint};
@@ -27,6 +28,9 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Bytes of a part, unless one line is longer.
 const PART_BYTES: usize = 256 << 10;
 
+/// Age up to which a new daemon looks for runs whose transcripts an earlier one did not ship.
+const LOOK_BACK: SignedDuration = SignedDuration::from_hours(24);
+
 /// Reason of a refusal that this host records itself.
 const GIVEN_UP: &str = "the fleet had given the run up when its host wanted to report its result";
 
@@ -35,6 +39,8 @@ const GIVEN_UP: &str = "the fleet had given the run up when its host wanted to r
 struct ShipRequests {
     /// The runs of this host that have no result on record, if that has changed.
     runs: Option<Vec<RunId>>,
+    /// Runs of this host that began lately. They may have ended already.
+    recent: BTreeSet<RunId>,
     /// Results that are reported when the files of their runs are shipped.
     exits: BTreeMap<RunId, String>,
 }
@@ -48,7 +54,8 @@ pub(super) struct FileShipper {
 }
 
 impl FileShipper {
-    pub(super) fn start(dir: StateDir) -> io::Result<FileShipper> {
+    /// Starts the thread. `now` is the current time.
+    pub(super) fn start(dir: StateDir, now: Timestamp) -> io::Result<FileShipper> {
         let requests = Arc::<Mutex<ShipRequests>>::default();
         let (stop, stopped) = sync_channel(0);
         let mut shipper = ShipperThread {
@@ -56,7 +63,8 @@ impl FileShipper {
             requests: Arc::clone(&requests),
             link: None,
             runs: BTreeMap::new(),
-            has_looked_back: false,
+            done: BTreeSet::new(),
+            look_back_from: Some(now - LOOK_BACK),
         };
         let thread = std::thread::Builder::new()
             .name("heeler-ship".to_owned())
@@ -67,6 +75,11 @@ impl FileShipper {
     /// Replaces the list of runs without a result. Those that are missing now are shipped to their end.
     pub(super) fn set_runs(&self, runs: Vec<RunId>) {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).runs = Some(runs);
+    }
+
+    /// Adds runs that began lately: a short one may never be in the list of [`FileShipper::set_runs`].
+    pub(super) fn add_recent(&self, runs: Vec<RunId>) {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).recent.extend(runs);
     }
 
     /// Reports the result of a run after its files.
@@ -114,8 +127,10 @@ struct ShipperThread {
     requests: Arc<Mutex<ShipRequests>>,
     link: Option<HostLink>,
     runs: BTreeMap<RunId, ShippedRun>,
-    /// True if runs of an earlier daemon were looked for.
-    has_looked_back: bool,
+    /// Recent runs that are shipped to their end.
+    done: BTreeSet<RunId>,
+    /// Time since which runs of an earlier daemon are looked for; `None` after that.
+    look_back_from: Option<Timestamp>,
 }
 
 impl ShipperThread {
@@ -127,6 +142,9 @@ impl ShipperThread {
                 std::mem::take(&mut *self.requests.lock().unwrap_or_else(PoisonError::into_inner));
             if let Some(runs) = asked.runs {
                 self.note_runs(&runs);
+            }
+            if !asked.recent.is_empty() {
+                self.note_recent(asked.recent);
             }
             for (run, body) in asked.exits {
                 self.runs.entry(run).or_default().exit = Some(body);
@@ -151,8 +169,16 @@ impl ShipperThread {
         }
     }
 
+    fn note_recent(&mut self, recent: BTreeSet<RunId>) {
+        // The list of recent runs overlaps with the one before.
+        self.done.retain(|run| recent.contains(run));
+        for run in recent.difference(&self.done) {
+            self.runs.entry(*run).or_default();
+        }
+    }
+
     fn ship_all(&mut self) -> Result<(), String> {
-        if self.runs.is_empty() && self.has_looked_back {
+        if self.runs.is_empty() && self.look_back_from.is_none() {
             return Ok(());
         }
         let link = match self.link.take().filter(|link| !link.is_closed()) {
@@ -161,11 +187,13 @@ impl ShipperThread {
         };
         let link = self.link.insert(link);
         let failed = |error: DatabaseError| error_chain(&error);
-        if !self.has_looked_back {
-            for run in link.unshipped_runs().map_err(failed)? {
+        if let Some(since) = self.look_back_from {
+            let begun = link.unshipped_runs().map_err(failed)?;
+            let unrecorded = link.unrecorded_runs(since).map_err(failed)?;
+            for run in begun.into_iter().chain(unrecorded) {
                 self.runs.entry(run).or_default();
             }
-            self.has_looked_back = true;
+            self.look_back_from = None;
         }
         let mut done = Vec::new();
         for (run, shipped) in &mut self.runs {
@@ -197,6 +225,7 @@ impl ShipperThread {
         for run in done {
             // A run whose report has no result on record yet is looked at again, at no cost.
             self.runs.remove(&run);
+            self.done.insert(run);
         }
         Ok(())
     }

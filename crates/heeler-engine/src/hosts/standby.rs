@@ -142,7 +142,8 @@ impl StandbyDaemon {
             move || known.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         let watchdog = RunnerWatchdog::start(fleet.clone(), silence_max, live)
             .map_err(DaemonOpenError::Thread)?;
-        let shipper = FileShipper::start(fleet.dir.clone()).map_err(DaemonOpenError::Thread)?;
+        let shipper = FileShipper::start(fleet.dir.clone(), (fleet.now)());
+        let shipper = shipper.map_err(DaemonOpenError::Thread)?;
         let copier = FileCopier::start(fleet.dir.clone()).map_err(DaemonOpenError::Thread)?;
         Ok(StandbyDaemon {
             fleet,
