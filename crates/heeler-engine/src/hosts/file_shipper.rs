@@ -63,7 +63,7 @@ impl FileShipper {
             requests: Arc::clone(&requests),
             link: None,
             runs: BTreeMap::new(),
-            done: BTreeSet::new(),
+            recent: BTreeSet::new(),
             look_back_from: Some(now - LOOK_BACK),
         };
         let thread = std::thread::Builder::new()
@@ -127,8 +127,8 @@ struct ShipperThread {
     requests: Arc<Mutex<ShipRequests>>,
     link: Option<HostLink>,
     runs: BTreeMap<RunId, ShippedRun>,
-    /// Recent runs that are shipped to their end.
-    done: BTreeSet<RunId>,
+    /// The last list of recent runs.
+    recent: BTreeSet<RunId>,
     /// Time since which runs of an earlier daemon are looked for; `None` after that.
     look_back_from: Option<Timestamp>,
 }
@@ -170,11 +170,11 @@ impl ShipperThread {
     }
 
     fn note_recent(&mut self, recent: BTreeSet<RunId>) {
-        // The list of recent runs overlaps with the one before.
-        self.done.retain(|run| recent.contains(run));
-        for run in recent.difference(&self.done) {
+        // The lists overlap. Runs of the one before are shipped, or are in `runs`.
+        for run in recent.difference(&self.recent) {
             self.runs.entry(*run).or_default();
         }
+        self.recent = recent;
     }
 
     fn ship_all(&mut self) -> Result<(), String> {
@@ -225,7 +225,6 @@ impl ShipperThread {
         for run in done {
             // A run whose report has no result on record yet is looked at again, at no cost.
             self.runs.remove(&run);
-            self.done.insert(run);
         }
         Ok(())
     }

@@ -49,8 +49,8 @@ const RUN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The same for a host without runs. A new run is noticed by the number of commits.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Interval between two signs of life of a host that does not lead. Each is one query, which most queries of
-/// an idle host are.
+/// Interval between two signs of life of a host that does not lead. They are most of the queries of an idle
+/// host.
 const STANDBY_BEAT_INTERVAL: Duration = Duration::from_millis(600);
 
 /// Interval at which the end of the connection to the server is logged.

@@ -99,7 +99,7 @@ enum PublishAction {
     },
 }
 
-/// What a round does after its files are in place.
+/// Last step of a round, after its files are in place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RoundEnd {
     /// It makes them durable and records them as published.

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 use crate::agent::moment;
 
-/// What the agent says in its turn.
+/// Text of the agent's turn.
 #[derive(Clone, Copy)]
 pub(crate) enum SpokenTurn {
     /// The time, so often, with a pause before each.
