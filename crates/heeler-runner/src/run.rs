@@ -408,15 +408,20 @@ impl RunExecutor<'_> {
         }
         // The carried-over content would be lost in a fresh session.
         let (mut may_begin_anew, mut may_try_again) = (!goes_on_from_another, true);
+        // Prompt on record that a kept agent has not begun to work on.
+        let mut prompt_without_turn = None;
         loop {
             if std::mem::take(&mut is_new) {
                 run.snapshot_initial_state(tree).await;
                 // The silence during the snapshot is no stall either.
                 run.deadlines.restart(Instant::now());
             }
-            let ending = match resumed.take() {
+            let ending;
+            (prompt_without_turn, ending) = match resumed.take() {
                 Some(resumed) => self.run_resumed_agent(run, tree, resumed).await,
-                None => self.run_attempt(run, tree, lock, &start).await,
+                None => {
+                    (None, self.run_attempt(run, tree, lock, &start, prompt_without_turn).await)
+                }
             };
             outcomes.record_attempt(run, ending);
             // Without room for rows a further attempt could not be recorded.
@@ -425,6 +430,10 @@ impl RunExecutor<'_> {
             }
             // Each remedy is tried once, so the loop ends.
             let reason = match outcomes.error_class() {
+                Some(_) if prompt_without_turn.is_some() => {
+                    "the agent's process of the last turn ended before it began this one, so \
+                     another is started"
+                }
                 Some(ErrorClass::SessionExpired)
                     if may_begin_anew && !matches!(start, SessionStart::Fresh { .. }) =>
                 {
@@ -465,13 +474,13 @@ impl RunExecutor<'_> {
         tree: &ProcessTree,
         lock: &LockFile,
         start: &SessionStart,
+        recorded_prompt: Option<Uuid>,
     ) -> AgentProcessExit {
         // Ended before the agent was started.
         if let Some(ending) = &run.ending {
             return ending.clone();
         }
-        let uuid = Uuid::new_v4();
-        run.record_prompt(uuid, &self.host.brief.prompt);
+        let uuid = recorded_prompt.unwrap_or_else(|| self.record_prompt(run));
         let launch = run.runtime.launch_spec(start);
         self.run_agent(run, tree, lock, &launch, uuid).await
     }
@@ -518,28 +527,38 @@ impl RunExecutor<'_> {
         self.run_connection(run, tree, connection, begin).await
     }
 
-    /// Executes the turn of this run in the agent's process of an earlier one.
+    fn record_prompt(&self, run: &mut ActiveRun) -> Uuid {
+        let uuid = Uuid::new_v4();
+        run.record_prompt(uuid, &self.host.brief.prompt);
+        uuid
+    }
+
+    /// Executes the turn of this run in the agent's process of an earlier one. Returns the ID of the
+    /// recorded prompt, if the process ended before it began the turn.
     async fn run_resumed_agent(
         &self,
         run: &mut ActiveRun,
         tree: &ProcessTree,
         resumed: ResumedAgent,
-    ) -> AgentProcessExit {
+    ) -> (Option<Uuid>, AgentProcessExit) {
         let ResumedAgent { connection, runtime, turn } = resumed;
         // Ended before the turn has begun.
         if let Some(ending) = run.ending.clone() {
             tree.terminate().await;
-            return ending;
+            return (None, ending);
         }
-        let uuid = Uuid::new_v4();
-        run.record_prompt(uuid, &self.host.brief.prompt);
+        let uuid = self.record_prompt(run);
+        let messages = run.recorder.messages();
         let for_another_attempt = std::mem::replace(&mut run.runtime, runtime);
         let begin = run.runtime.begin_next_turn(uuid, &turn);
         let ending = self.run_connection(run, tree, connection, begin).await;
         if run.kept_agent.is_none() {
             run.runtime = for_another_attempt;
         }
-        ending
+        // Claude prints a line before it acts on a prompt, so an agent without output has had no
+        // effect. A message that a person has sent meanwhile would not be repeated.
+        let is_untouched = run.last_line_at.is_none() && run.recorder.messages() == messages;
+        (is_untouched.then_some(uuid), ending)
     }
 
     /// Runs an agent to the end of its turn or of its process.

@@ -28,7 +28,7 @@ use crate::layout::StateDir;
 use crate::reader_pool::{PooledReader, ReaderPool};
 use crate::server_store;
 use crate::transaction::StoreTransaction;
-use crate::views::DueSignal;
+use crate::views::{DueSignal, PlainStateHash};
 
 /// Most commands in the queue; a caller that finds it full waits.
 // A full queue slows its callers down and bounds the memory of waiting commands.
@@ -67,6 +67,7 @@ pub(crate) struct StoreWriter {
     health: Arc<DatabaseHealth>,
     /// Readers of the views, which do not block the writer's thread.
     readers: ReaderPool,
+    plain_state: PlainStateHash,
     /// Set when the store is closed: a thread that waits for a server gives up.
     closing: Arc<AtomicBool>,
     /// This process as the writer of a server.
@@ -140,7 +141,20 @@ impl StoreWriter {
             std::thread::Builder::new().name("heeler-store".to_owned()).spawn(|| writer.run())?;
         let (queue, thread) = (Some(queue), Some(thread));
         let readers = ReaderPool::new(dir.clone(), VIEW_READERS_MAX);
-        Ok(StoreWriter { dir, queue, thread, epoch, due, health, readers, closing, instance, lock })
+        let plain_state = PlainStateHash::default();
+        Ok(StoreWriter {
+            dir,
+            queue,
+            thread,
+            epoch,
+            due,
+            health,
+            readers,
+            plain_state,
+            closing,
+            instance,
+            lock,
+        })
     }
 
     pub(crate) fn dir(&self) -> &StateDir {
@@ -150,6 +164,10 @@ impl StoreWriter {
     /// Returns a reader of the database.
     pub(crate) fn reader(&self) -> Result<PooledReader<'_>, DatabaseOpenError> {
         self.readers.reader()
+    }
+
+    pub(crate) fn plain_state(&self) -> &PlainStateHash {
+        &self.plain_state
     }
 
     /// Returns true if the directory was not removed, moved or replaced.

@@ -429,6 +429,26 @@ fn keys_of_others_survive_in_every_view() {
 }
 
 #[test]
+fn a_key_of_others_survives_however_often_state_yaml_changes_before_and_after() {
+    let place = place();
+    let store = place.store();
+    let change = |agent: &'static str| {
+        commit(&store, move |tx| tx.put_agent(agent, &AgentState::default()));
+        assert_eq!(publish(&store).written, 1);
+    };
+    ["one", "two", "three"].into_iter().for_each(change);
+    place.write("state.yaml", &format!("{}x_theirs: 1\n", place.read("state.yaml")));
+    ["four", "five", "six"].into_iter().for_each(change);
+    let state = place.read("state.yaml");
+    assert!(state.contains("x_theirs: 1") && state.contains("six:"), "{state}");
+    // A person has removed it again.
+    place.write("state.yaml", &state.replace("x_theirs: 1\n", ""));
+    ["seven", "eight"].into_iter().for_each(change);
+    let state = place.read("state.yaml");
+    assert!(!state.contains("x_theirs") && state.contains("eight:"), "{state}");
+}
+
+#[test]
 fn a_status_reset_by_hand_is_taken_over_at_the_next_start() {
     let place = place();
     let store = place.store();

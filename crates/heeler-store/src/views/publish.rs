@@ -13,6 +13,7 @@
 //! [`publish`].
 
 use std::io;
+use std::sync::{Mutex, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::{
@@ -84,19 +85,27 @@ impl PublishReport {
 
 /// Action for one file.
 enum PublishAction {
-    /// `has_foreign_keys` is true if the content has keys that the records do not have.
-    Write {
-        bytes: Vec<u8>,
-        has_foreign_keys: bool,
-        context: Option<Utf8PathBuf>,
-    },
-    Keep {
-        context: Option<Utf8PathBuf>,
-    },
+    Write { bytes: Vec<u8>, context: Option<Utf8PathBuf> },
+    Keep { context: Option<Utf8PathBuf> },
     Remove,
-    Detach {
-        agent: String,
-    },
+    Detach { agent: String },
+}
+
+/// Hash of the last `state.yaml` that has no foreign keys. While the file has that hash, there is
+/// nothing to merge, so it is not parsed: with 1,000 agents that would take most of the time of a
+/// round.
+#[derive(Debug, Default)]
+pub(crate) struct PlainStateHash(Mutex<Option<String>>);
+
+impl PlainStateHash {
+    fn is(&self, sha256: Option<&String>) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sha256.is_some() && known.as_ref() == sha256
+    }
+
+    fn set(&self, sha256: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = sha256;
+    }
 }
 
 /// Last step of a round, after its files are in place.
@@ -115,9 +124,19 @@ struct PublishPlan {
     found: Option<String>,
     sha256: Option<String>,
     subject: Option<String>,
+    /// The content has keys that the records do not have.
+    has_foreign_keys: bool,
 }
 
 impl PublishPlan {
+    fn without_content(
+        row: ViewRow,
+        action: PublishAction,
+        subject: Option<String>,
+    ) -> PublishPlan {
+        PublishPlan { row, action, found: None, sha256: None, subject, has_foreign_keys: false }
+    }
+
     /// Returns true if the file may be recorded as published later than it is in place.
     fn may_stay_due(&self) -> bool {
         let view = PublishedView::from_path(&self.row.path);
@@ -135,7 +154,6 @@ impl PublishPlan {
 
 /// Writes every due view, in rounds.
 pub(crate) fn publish(store: &StoreWriter, now: Timestamp) -> Result<PublishReport, PublishError> {
-    let dir = store.dir();
     // A reader of its own, so that publishing does not block the writer's thread.
     let db = store.reader()?;
     let mut report = PublishReport::default();
@@ -145,7 +163,7 @@ pub(crate) fn publish(store: &StoreWriter, now: Timestamp) -> Result<PublishRepo
         let due = db.due_views(&after, ROUND_MAX)?;
         let Some(last) = due.last() else { return Ok(report) };
         after.clone_from(&last.path);
-        let round = plan_round(dir, &db, due, now, &mut report);
+        let round = plan_round(store, &db, due, now, &mut report);
         publish_round(store, round, RoundEnd::Published, now, &mut report)?;
     }
 }
@@ -157,14 +175,13 @@ pub(crate) fn publish_some(
     paths: &[String],
     now: Timestamp,
 ) -> Result<PublishReport, PublishError> {
-    let dir = store.dir();
     let db = store.reader()?;
     let mut report = PublishReport::default();
     for paths in paths.chunks(ROUND_MAX) {
         let due: Result<Vec<Option<ViewRow>>, DatabaseError> =
             paths.iter().map(|path| db.due_view(path)).collect();
         let due = due?.into_iter().flatten().collect();
-        let round = plan_round(dir, &db, due, now, &mut report);
+        let round = plan_round(store, &db, due, now, &mut report);
         let (later, at_once) = round.into_iter().partition(PublishPlan::may_stay_due);
         publish_round(store, later, RoundEnd::StillDue, now, &mut report)?;
         publish_round(store, at_once, RoundEnd::Published, now, &mut report)?;
@@ -173,7 +190,7 @@ pub(crate) fn publish_some(
 }
 
 fn plan_round(
-    dir: &StateDir,
+    store: &StoreWriter,
     db: &StateDatabase,
     due: Vec<ViewRow>,
     now: Timestamp,
@@ -182,7 +199,7 @@ fn plan_round(
     let mut round = Vec::new();
     for row in due {
         let path = row.path.clone();
-        match plan(dir, db, row, now, report) {
+        match plan(store, db, row, now, report) {
             Ok(Some(planned)) => round.push(planned),
             Ok(None) => {}
             Err(reason) => report.failed.push(ViewFailure { path, reason }),
@@ -281,13 +298,14 @@ fn record(
 
 /// Decides on the action for a file; `None` if the due view is of another version of Heeler.
 fn plan(
-    dir: &StateDir,
+    store: &StoreWriter,
     db: &StateDatabase,
     row: ViewRow,
     now: Timestamp,
     report: &mut PublishReport,
 ) -> Result<Option<PublishPlan>, String> {
     let Some(view) = PublishedView::from_path(&row.path) else { return Ok(None) };
+    let dir = store.dir();
     let file = dir.root().join(&row.path);
     // Read before rendering, so the plan notices an edit that is made during the rendering.
     let found = read_if_there(&file).map_err(|error| full_message(&error))?;
@@ -301,11 +319,14 @@ fn plan(
         && was_deleted_by_hand(&row, rendered.subject.as_deref())
     {
         let action = PublishAction::Detach { agent: agent.to_string() };
-        let subject = rendered.subject;
-        return Ok(Some(PublishPlan { row, action, found: None, sha256: None, subject }));
+        return Ok(Some(PublishPlan::without_content(row, action, rendered.subject)));
     }
     let format = ViewFormat::from_path(&row.path);
-    let (found, base) = match found.as_deref().map(|bytes| format.parse(bytes)) {
+    let found_hash = found.as_deref().map(sha256_hex);
+    let is_state = view == PublishedView::State;
+    let has_nothing_to_merge = is_state && store.plain_state().is(found_hash.as_ref());
+    let bytes_to_merge = found.as_deref().filter(|_| !has_nothing_to_merge);
+    let (found, base) = match bytes_to_merge.map(|bytes| format.parse(bytes)) {
         // A file written by Heeler is always valid. If it exceeds a limit of the parser, or lost its
         // bytes with the power, it is written again.
         Some(Err(_)) if found.as_deref().is_some_and(|found| is_own(&row, found)) => (found, None),
@@ -319,7 +340,11 @@ fn plan(
             (found, base)
         }
     };
-    plan_write(row, rendered, found, base, format).map(Some)
+    let planned = plan_write(row, rendered, found, base, format)?;
+    if is_state {
+        store.plain_state().set(planned.sha256.clone().filter(|_| !planned.has_foreign_keys));
+    }
+    Ok(Some(planned))
 }
 
 /// Returns true if a file holds nothing that a person wrote.
@@ -330,7 +355,7 @@ pub(super) fn is_own(row: &ViewRow, found: &[u8]) -> bool {
 fn plan_nothing(row: ViewRow, is_there: bool) -> PublishPlan {
     let action =
         if is_there { PublishAction::Remove } else { PublishAction::Keep { context: None } };
-    PublishPlan { row, action, found: None, sha256: None, subject: None }
+    PublishPlan::without_content(row, action, None)
 }
 
 fn plan_write(
@@ -353,9 +378,9 @@ fn plan_write(
     let action = if is_there {
         PublishAction::Keep { context }
     } else {
-        PublishAction::Write { bytes, has_foreign_keys, context }
+        PublishAction::Write { bytes, context }
     };
-    Ok(PublishPlan { row, action, found, sha256, subject })
+    Ok(PublishPlan { row, action, found, sha256, subject, has_foreign_keys })
 }
 
 /// Returns true if a missing file was published, and for this very session. Only then does it
@@ -386,9 +411,7 @@ fn place_views<'a>(files: &'a [(Utf8PathBuf, Vec<u8>)], writes: &[PublishPlan]) 
         // If this fails, every file in the directory fails and reports its own error.
         drop(create_folder(&OsDisk, folder));
     }
-    let syncs_first = |number: usize| {
-        matches!(writes[number].action, PublishAction::Write { has_foreign_keys: true, .. })
-    };
+    let syncs_first = |number: usize| writes[number].has_foreign_keys;
     let may_replace = |number: usize| {
         // A file edited since the plan was made is not overwritten: the next round reads it.
         let present = read_if_there(&files[number].0).map_err(|error| error.source)?;

@@ -82,10 +82,25 @@ fn pair() -> (UnixStream, UnixStream) {
 
 impl KeptAgentFixture {
     fn start(after: &str, idle_ms: u64) -> KeptAgentFixture {
+        KeptAgentFixture::start_patient(&agent("", after), idle_ms)
+    }
+
+    fn start_patient(script: &str, idle_ms: u64) -> KeptAgentFixture {
         // A machine under load must not end an agent that is to stay.
         let companion_wait_max = WAIT_MAX;
         let means = RunnerDependencies { companion_wait_max, ..RunnerDependencies::default() };
-        KeptAgentFixture::start_with(&agent("", after), idle_ms, means)
+        KeptAgentFixture::start_with(script, idle_ms, means)
+    }
+
+    /// Starts a conversation with an agent that executes `death` in its second turn.
+    fn start_mortal(death: &str) -> KeptAgentFixture {
+        let begin = "state running;";
+        let script = agent("", "").replace(begin, &format!("{death}; {begin}"));
+        let mut kept = KeptAgentFixture::start_patient(&script, 600_000);
+        kept.hear(AGENT_KEPT_REPLY);
+        kept.scene.trial.touch("deadly");
+        kept.send_run();
+        kept
     }
 
     fn start_with(script: &str, idle_ms: u64, means: RunnerDependencies) -> KeptAgentFixture {
@@ -187,6 +202,38 @@ fn another_setup_or_another_writer_gets_another_process() {
     assert!(is_gone(&second) && third != second);
     kept.link.shutdown(std::net::Shutdown::Write).unwrap();
     kept.has_ended(&third);
+}
+
+#[test]
+fn a_kept_agent_that_dies_before_its_turn_begins_is_replaced() {
+    let mut kept = KeptAgentFixture::start_mortal("[ -e deadly ] && { rm deadly; exit 1; }");
+    kept.hear(AGENT_KEPT_REPLY);
+    let trial = &kept.scene.trial;
+    let result = files::read_result(&trial.dir()).unwrap().unwrap();
+    assert_eq!(result.error, None);
+    // Both are the first reply of a process.
+    assert_eq!(trial.said(), ["reply 1", "reply 1"]);
+    let rows = RunFixture::rows(&trial.session_log());
+    let prompts = rows.iter().filter(|row| row["type"] == "user").count();
+    assert_eq!(prompts, 2, "one per turn");
+    let starts = trial.notes("session");
+    assert!(starts.last().unwrap().contains("ended before it began this one"), "{starts:?}");
+    let pid = kept.pid();
+    kept.link.shutdown(std::net::Shutdown::Write).unwrap();
+    kept.has_ended(&pid);
+}
+
+#[test]
+fn a_turn_that_has_begun_is_not_repeated() {
+    let death = "[ -e deadly ] && { rm deadly; state running; exit 1; }";
+    let mut kept = KeptAgentFixture::start_mortal(death);
+    let mut rest = Vec::new();
+    kept.link.read_to_end(&mut rest).unwrap();
+    kept.runner.join().unwrap();
+    let trial = &kept.scene.trial;
+    let result = files::read_result(&trial.dir()).unwrap().unwrap();
+    assert!(result.error.is_some());
+    assert_eq!(trial.said(), ["reply 1"]);
 }
 
 #[test]
