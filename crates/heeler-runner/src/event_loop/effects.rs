@@ -169,7 +169,10 @@ impl RunEventLoop<'_> {
         let rows = self.run.recorder.record_message(message, (self.run.now)());
         for delta in &rows.deltas {
             let started = || StreamedMessage::new(self.run.redactor.stream());
-            if let Some(event) = self.deltas.get_or_insert_with(started).push(delta) {
+            let message = self.deltas.get_or_insert_with(started);
+            if !self.run.control.has_subscribers() {
+                message.push_unread(delta);
+            } else if let Some(event) = message.push(delta) {
                 self.run.control.publish(&event);
             }
         }

@@ -56,7 +56,7 @@ impl RunEventLoop<'_> {
             _ if !self.may_watch(request) => request.refuse(NOT_WATCHABLE),
             ControlOperation::Status => request.reply(ControlReplyBody::Status(self.run_state())),
             ControlOperation::Subscribe => {
-                let said = self.deltas.as_ref().and_then(StreamedMessage::said_so_far);
+                let said = self.deltas.as_mut().and_then(StreamedMessage::said_so_far);
                 self.run.control.subscribe(request, said.as_ref());
             }
         }

@@ -10,6 +10,9 @@ const KEPT_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct StreamedMessage {
     redactor: StreamRedactor,
+    /// Text that no client waited for. Searching it for secrets is left until a client subscribes,
+    /// because most messages are complete before.
+    unread: String,
     /// Text that was sent; empty once it is too long.
     text: String,
     /// Length of the text that was sent.
@@ -18,13 +21,25 @@ pub(super) struct StreamedMessage {
 
 impl StreamedMessage {
     pub(super) fn new(redactor: StreamRedactor) -> StreamedMessage {
-        StreamedMessage { redactor, text: String::new(), sent_bytes: 0 }
+        StreamedMessage { redactor, unread: String::new(), text: String::new(), sent_bytes: 0 }
+    }
+
+    /// Adds a part of the message that no client waits for.
+    pub(super) fn push_unread(&mut self, delta: &str) {
+        self.unread.push_str(delta);
+        if self.unread.len() > KEPT_BYTES_MAX {
+            self.push("");
+        }
     }
 
     /// Adds a part of the message, and returns the event for clients. A part that may belong to a
     /// secret is held back.
     pub(super) fn push(&mut self, delta: &str) -> Option<ControlEvent> {
-        let text = self.redactor.push(delta);
+        let unread = std::mem::take(&mut self.unread);
+        let text = match unread.is_empty() {
+            true => self.redactor.push(delta),
+            false => self.redactor.push(&(unread + delta)),
+        };
         if text.is_empty() {
             return None;
         }
@@ -39,7 +54,11 @@ impl StreamedMessage {
     }
 
     /// Returns the event that tells a new client the text so far; `None` if it is too long.
-    pub(super) fn said_so_far(&self) -> Option<ControlEvent> {
+    pub(super) fn said_so_far(&mut self) -> Option<ControlEvent> {
+        // No other client waits for what this adds.
+        if !self.unread.is_empty() {
+            self.push("");
+        }
         let text = self.text.clone();
         (!text.is_empty()).then_some(ControlEvent::Delta { text, from: Some(0) })
     }
@@ -67,5 +86,29 @@ mod tests {
             (None, delta("y", 3 + long.len() as u64))
         );
         assert_eq!(message.said_so_far(), None);
+    }
+
+    #[test]
+    fn text_that_no_client_waited_for_is_searched_for_secrets_when_one_comes() {
+        let delta = |text: &str, from| {
+            Some(ControlEvent::Delta { text: text.to_owned(), from: Some(from) })
+        };
+        let secret = "top-secret-value";
+        let redactor = SecretRedactor::new(&[secret.to_owned()]);
+        let mut message = StreamedMessage::new(redactor.stream());
+        message.push_unread("It is top-sec");
+        message.push_unread("ret-value, and then top-");
+        let shown = redactor.redact_text("It is top-secret-value, and then ").into_owned();
+        assert_eq!(message.said_so_far(), delta(&shown, 0));
+        // The last part may have been the beginning of a secret.
+        assert_eq!(message.push("most!"), delta("top-most!", shown.len() as u64));
+    }
+
+    #[test]
+    fn unread_text_is_bounded() {
+        let mut message = StreamedMessage::new(SecretRedactor::new(&[]).stream());
+        (0..=KEPT_BYTES_MAX).for_each(|_| message.push_unread("x"));
+        assert_eq!((message.unread.len(), message.text.len()), (0, 0));
+        assert_eq!(message.sent_bytes, KEPT_BYTES_MAX as u64 + 1);
     }
 }
