@@ -340,7 +340,11 @@ impl<'c> StoreTransaction<'c> {
 
     /// Stores what another host needs to start a run.
     pub fn set_run_assignment(&mut self, id: RunId, body: &str) -> Result<(), DatabaseError> {
-        runs::set_assignment(&self.conn, id, body)
+        runs::set_assignment(&self.conn, id, body)?;
+        match self.conn.as_postgres() {
+            Some(conn) => conn.notify_hosts(),
+            None => Ok(()),
+        }
     }
 
     /// Records that a host gets no new runs, or, without a person, that it gets them again. Returns

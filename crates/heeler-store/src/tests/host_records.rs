@@ -1,10 +1,28 @@
-//! Hosts on record: labels, limits and drained hosts.
+//! Hosts on record: labels, limits, drained hosts, and hints between them.
 
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use heeler_model::{JobStatus, RunId};
+use heeler_testkit::WAIT_MAX;
 use jiff::SignedDuration;
 
-use super::now;
-use super::postgres::{host_place, server_place};
-use crate::{HostFacts, HostLink, HostRecord, HostState};
+use super::postgres::{EXPIRE, host_place, run_of_host, server_place};
+use super::{insert_jobs, job, now};
+use crate::db::postgres::HOST_LEASE;
+use crate::{
+    DatabaseError, HostFacts, HostLink, HostRecord, HostState, LeadLease, StoreWriteError,
+};
+
+/// Waits until a condition holds.
+#[track_caller]
+fn wait_for(what: &str, mut is_met: impl FnMut() -> bool) {
+    let deadline = Instant::now() + WAIT_MAX;
+    while !is_met() {
+        assert!(Instant::now() < deadline, "no {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
 
 #[test]
 fn labels_and_limits_of_a_host_stay_until_a_start_gives_others() {
@@ -88,4 +106,67 @@ fn hosts_of_an_earlier_release_are_listed() {
     let link = HostLink::connect(&place.dir).unwrap();
     link.register(&HostFacts::default(), HostState::Standby).unwrap();
     link.beat(HostState::Standby, None, now()).unwrap();
+}
+
+#[test]
+fn hosts_give_each_other_hints() {
+    let server = server_place();
+    let (first, second) = (host_place(&server, "alpha"), host_place(&server, "beta"));
+    let store = first.store();
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Running)]);
+    let (leader, standby) =
+        (HostLink::connect(&first.dir).unwrap(), HostLink::connect(&second.dir).unwrap());
+    let (to_leader, leader_hints) = channel();
+    leader.listen_as_leader(move || to_leader.send(()).unwrap_or_default()).unwrap();
+    let (to_standby, standby_hints) = channel();
+    standby.listen_as_standby(move || to_standby.send(()).unwrap_or_default()).unwrap();
+    let next = |hints: &Receiver<()>| hints.recv_timeout(WAIT_MAX).unwrap();
+
+    standby.send_command("1", "{}").unwrap();
+    next(&leader_hints);
+    let id = RunId::mint(now(), [1; 10]);
+    standby.send_report((id, 0), "exit", "{}").unwrap();
+    next(&leader_hints);
+    let written: Result<_, StoreWriteError<DatabaseError>> = store.write(move |tx| {
+        tx.insert_run(&run_of_host(id, crate::ASSIGNED_RUN))?;
+        tx.set_run_assignment(id, "{}")
+    });
+    written.unwrap();
+    next(&standby_hints);
+    assert!(leader_hints.try_recv().is_err(), "those are for the other hosts");
+    // The lead is given away.
+    drop(store);
+    next(&standby_hints);
+    assert!(standby.beat(HostState::Standby, None, now()).unwrap().is_free);
+}
+
+#[test]
+fn a_standby_knows_when_the_lease_of_the_leader_ends() {
+    let server = server_place();
+    let (first, second) = (host_place(&server, "alpha"), host_place(&server, "beta"));
+    let standby = HostLink::connect(&second.dir).unwrap();
+    assert!(standby.beat(HostState::Standby, None, now()).unwrap().lease_left.is_zero());
+    let store = first.store();
+    wait_for("a lease", || {
+        let pulse = standby.beat(HostState::Standby, None, now()).unwrap();
+        assert!(pulse.lease_left <= HOST_LEASE, "{pulse:?}");
+        !pulse.lease_left.is_zero()
+    });
+    drop(store);
+    let pulse = standby.beat(HostState::Standby, None, now()).unwrap();
+    assert!(pulse.is_free && pulse.lease_left.is_zero(), "{pulse:?}");
+}
+
+#[test]
+fn a_writer_renews_its_lease_if_the_thread_that_it_relies_on_does_not() {
+    let server = server_place();
+    let place = host_place(&server, "alpha");
+    let store = place.store();
+    let lead = LeadLease::default();
+    store.rely_on(lead.clone());
+    lead.lose();
+    server.cluster.query("fleet", EXPIRE);
+    let is_renewed = "SELECT lease_until > now() FROM store_writer";
+    wait_for("a renewed lease", || server.cluster.query("fleet", is_renewed).trim() == "t");
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Pending)]);
 }
