@@ -312,7 +312,11 @@ impl<'c> StoreTransaction<'c> {
     /// Inserts a run; an existing id is an error.
     pub fn insert_run(&mut self, run: &RunRecord) -> Result<(), DatabaseError> {
         if runs::insert(&self.conn, run)? {
-            return Ok(());
+            return match self.conn.as_postgres().is_some_and(|conn| conn.host.is_some()) {
+                true => jobs::set_host(&self.conn, &run.job_id, &run.host)
+                    .and_then(|()| job_marks::set_host(&self.conn, &run.job_id, &run.host)),
+                false => Ok(()),
+            };
         }
         Err(DatabaseError::Exists { what: "run", id: run.id.to_string() })
     }
