@@ -133,7 +133,9 @@ impl Daemon {
         let leader_duty = match (host, store.writer_instance()) {
             (Some(facts), Some(instance)) => {
                 let instance = instance.to_owned();
-                Some(LeaderDuty::start(fleet.clone(), instance, facts, handle.clone())?)
+                let duty = LeaderDuty::start(fleet.clone(), instance, facts, handle.clone())?;
+                store.rely_on(fleet.lead.clone());
+                Some(duty)
             }
             _ => None,
         };

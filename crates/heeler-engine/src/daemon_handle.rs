@@ -105,6 +105,11 @@ impl DaemonHandle {
         self.inputs.send(input).map_err(|_| DispatcherStoppedError)
     }
 
+    /// Sends an input if there is room. Returns true if it was sent.
+    pub(crate) fn try_send_input(&self, input: DispatchInput) -> bool {
+        self.inputs.try_send(input).is_ok()
+    }
+
     /// Sends a command and waits for its reply.
     pub fn send_and_wait(
         &self,

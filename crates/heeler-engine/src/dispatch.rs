@@ -366,7 +366,9 @@ impl Dispatcher {
             DispatchInput::SaidMessageAttempted(result) => {
                 Some((DispatchEvent::SaidMessageAttempted(result), None))
             }
-            DispatchInput::NoticePlanned | DispatchInput::LeadLost => None,
+            DispatchInput::NoticePlanned | DispatchInput::LeadLost | DispatchInput::HostHint => {
+                None
+            }
             DispatchInput::NoticeAttempted(result) => {
                 Some((DispatchEvent::NoticeAttempted(result), None))
             }

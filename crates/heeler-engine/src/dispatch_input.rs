@@ -101,6 +101,8 @@ pub(crate) enum DispatchInput {
     HookOutcome(HookOutcome),
     /// Another host has the lead.
     LeadLost,
+    /// The leader may have given a run to this host, or the lead away.
+    HostHint,
 }
 
 /// A run that has ended.

@@ -6,6 +6,7 @@
 
 mod file_copier;
 mod file_shipper;
+mod hint_flag;
 mod host_message;
 mod leader_duty;
 mod standby;

@@ -230,6 +230,22 @@ pub(crate) fn agent_field(agents: &[String], chosen: &str) -> Markup {
     }
 }
 
+/// Renders the selection of a host.
+pub(crate) fn host_field(hosts: &[String], chosen: &str) -> Markup {
+    html! {
+        div.field {
+            label for="f-host" { "Host" }
+            select #f-host name="host" {
+                option value="" { "All hosts" }
+                @if !chosen.is_empty() && !hosts.iter().any(|host| host == chosen) {
+                    option value=(chosen) selected { (visible_line(chosen)) }
+                }
+                @for host in hosts { option value=(host) selected[host == chosen] { (visible_line(host)) } }
+            }
+        }
+    }
+}
+
 /// Renders the selection of a status.
 pub(crate) fn state_field<'w>(words: impl Iterator<Item = &'w str>, chosen: &str) -> Markup {
     html! {

@@ -5,7 +5,7 @@ use heeler_query::jobs::{JobPage, JobSummary};
 use maud::{Markup, html};
 
 use crate::components::{
-    agent_field, agent_link, clamp_line, empty_notice, format_grouped, isolated_text,
+    agent_field, agent_link, clamp_line, empty_notice, format_grouped, host_field, isolated_text,
     job_status_badge, relative_time, state_field, url_with_params, visible_line,
 };
 use crate::markdown::markdown_line;
@@ -21,10 +21,21 @@ pub struct JobsView {
     pub status: Option<JobStatus>,
     /// Only jobs created within this time: `1h`, `24h`, `7d`.
     pub since: String,
+    /// Only jobs with their last run on this host.
+    pub host: String,
     /// Only jobs older than this one.
     pub before: String,
     /// All agents, for the selection.
     pub agents: Vec<String>,
+    /// All hosts; a fleet with one machine has none.
+    pub hosts: Vec<String>,
+}
+
+impl JobsView {
+    fn is_filtered(&self) -> bool {
+        let texts = [&self.agent, &self.since, &self.host];
+        self.status.is_some() || texts.iter().any(|text| !text.is_empty())
+    }
 }
 
 /// Choices of the age filter: value and label.
@@ -63,8 +74,9 @@ fn filters(view: &JobsView) -> Markup {
                     @for (value, name) in AGE_CHOICES { option value=(value) selected[value == view.since] { (name) } }
                 }
             }
+            @if !view.hosts.is_empty() || !view.host.is_empty() { (host_field(&view.hosts, &view.host)) }
             button.button { "Show" }
-            @if !view.agent.is_empty() || view.status.is_some() || !view.since.is_empty() {
+            @if view.is_filtered() {
                 a.button.quiet href="/jobs" { "Show all" }
             }
         }
@@ -72,8 +84,7 @@ fn filters(view: &JobsView) -> Markup {
 }
 
 fn empty_list(view: &JobsView) -> Markup {
-    let is_filtered = !view.agent.is_empty() || view.status.is_some() || !view.since.is_empty();
-    if is_filtered {
+    if view.is_filtered() {
         return empty_notice("No matching jobs", html! { a href="/jobs" { "Show all jobs" } });
     }
     empty_notice(
@@ -89,6 +100,7 @@ fn pager(view: &JobsView, jobs: &JobPage) -> Markup {
             ("agent", view.agent.as_str()),
             ("status", status),
             ("since", &view.since),
+            ("host", &view.host),
             ("before", before),
         ];
         url_with_params("/jobs", &params)
@@ -103,8 +115,9 @@ fn pager(view: &JobsView, jobs: &JobPage) -> Markup {
     }
 }
 
-/// Returns jobs as a table.
+/// Returns jobs as a table. Only a fleet with several hosts has a column for them.
 pub fn table(frame: &PageFrame, jobs: &[JobSummary]) -> Markup {
+    let has_hosts = jobs.iter().any(|job| job.host.is_some());
     html! {
         div.scroll {
             table.lines {
@@ -112,6 +125,7 @@ pub fn table(frame: &PageFrame, jobs: &[JobSummary]) -> Markup {
                     tr {
                         th.fit scope="col" { "State" }
                         th scope="col" { "Agent" }
+                        @if has_hosts { th.opt scope="col" { "Host" } }
                         th.opt scope="col" { "Started by" }
                         th scope="col" { "Prompt and result" }
                         th.num scope="col" { "Created" }
@@ -120,7 +134,7 @@ pub fn table(frame: &PageFrame, jobs: &[JobSummary]) -> Markup {
                         th.fit scope="col" { "Job" }
                     }
                 }
-                tbody { @for job in jobs { (table_row(frame, job)) } }
+                tbody { @for job in jobs { (table_row(frame, job, has_hosts)) } }
             }
         }
     }
@@ -135,13 +149,14 @@ fn denied_badge(job: &JobSummary) -> Markup {
     }
 }
 
-fn table_row(frame: &PageFrame, job: &JobSummary) -> Markup {
+fn table_row(frame: &PageFrame, job: &JobSummary, has_hosts: bool) -> Markup {
     let summary = || clamp_line(&markdown_line(job.summary.as_deref().unwrap_or_default()));
     let result = job.error.as_deref().map_or_else(summary, clamp_line);
     html! {
         tr data-row {
             td.fit { (job_status_badge(job.status.as_str(), job.dead)) @if job.pulling { span.muted { " pulling" } } (denied_badge(job)) }
             td { (agent_link(&job.agent)) }
+            @if has_hosts { td.opt.muted { @if let Some(host) = &job.host { (isolated_text(host)) } } }
             td.opt.muted { (isolated_text(job.schedule.as_deref().unwrap_or(&job.trigger_type))) }
             td.wide.did {
                 @if let Some(title) = &job.title { div.clamp.title { (clamp_line(title)) } }

@@ -78,6 +78,7 @@ fn job(text: &str) -> JobSummary {
         summary: Some(text.to_owned()),
         title: Some(text.to_owned()),
         denied: Some(text.to_owned()),
+        host: Some(text.to_owned()),
         error: Some(text.to_owned()),
     }
 }
@@ -319,7 +320,8 @@ fn pages_cannot_act_whatever_agents_are_called_and_say() {
         is_inert(&page.into_string());
         let page =
             JobPage { jobs: vec![job(text)], total: 1, limit: 1, next: Some(text.to_owned()) };
-        let view = jobs::JobsView { agent: text.to_owned(), ..jobs::JobsView::default() };
+        let (agent, host) = (text.to_owned(), text.to_owned());
+        let view = jobs::JobsView { agent, host, ..jobs::JobsView::default() };
         is_inert(&jobs::page(&frame(), &view, &page).into_string());
     }
 }
@@ -340,11 +342,14 @@ fn the_next_page_keeps_the_filters() {
         agent: "a b".to_owned(),
         status: Some(JobStatus::Failed),
         since: "24h".to_owned(),
+        host: "beta".to_owned(),
         ..jobs::JobsView::default()
     };
     let html = jobs::page(&frame(), &view, &jobs).into_string();
     assert!(
-        html.contains("/jobs?agent=a%20b&amp;status=failed&amp;since=24h&amp;before=job-2"),
+        html.contains(
+            "/jobs?agent=a%20b&amp;status=failed&amp;since=24h&amp;host=beta&amp;before=job-2"
+        ),
         "{html}"
     );
 }

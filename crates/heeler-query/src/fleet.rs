@@ -348,7 +348,8 @@ impl FleetReader {
         let mut failed = Vec::new();
         for agent in agents {
             let since = now.checked_sub(FAILURES_SINCE).ok();
-            let filter = JobFilter { agent, status: Some(JobStatus::Failed), since };
+            let status = Some(JobStatus::Failed);
+            let filter = JobFilter { agent, status, since, host: None };
             failed.extend(reader.jobs(&filter, None, FAILURES_READ_MAX)?);
             fleet.failed_total += reader.count_jobs(&filter)?;
         }

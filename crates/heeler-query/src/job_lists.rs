@@ -89,11 +89,15 @@ impl JobListSnapshot<'_> {
 
     /// Returns the filter of a list, and the position of its page.
     fn bounds(&self, wanted: &JobListQuery) -> Result<(JobFilter, Option<JobCursor>), QueryError> {
-        let JobListQuery { agent, status, since, before, .. } = wanted;
+        let JobListQuery { agent, status, since, host, before, .. } = wanted;
         let resolve = |name| self.records.resolve_agent_name(self.reader, name);
         let agent = agent.as_deref().map(resolve).transpose()?;
         let before = before.as_deref().map(|id| job_cursor(self.reader, id)).transpose()?;
-        Ok((JobFilter { agent, status: *status, since: *since }, before))
+        if let Some(host) = host {
+            check_host(self.reader, host)?;
+        }
+        let host = host.clone();
+        Ok((JobFilter { agent, status: *status, since: *since, host }, before))
     }
 
     fn total(&mut self, filter: JobFilter) -> Result<i64, QueryError> {
@@ -103,6 +107,21 @@ impl JobListSnapshot<'_> {
         let total = self.reader.count_jobs(&filter)?;
         self.totals.push((filter, total));
         Ok(total)
+    }
+}
+
+/// Refuses a name that no host has. The jobs of a host that was removed can still be listed.
+fn check_host(reader: &StoreReader, name: &str) -> Result<(), QueryError> {
+    if reader.hosts()?.iter().any(|host| host.name == name) {
+        return Ok(());
+    }
+    let filter = JobFilter { host: Some(name.to_owned()), ..JobFilter::default() };
+    match reader.jobs(&filter, None, 1)?.is_empty() {
+        true => {
+            let message = format!("there is no host `{name}`");
+            Err(QueryError::not_found(message, "heeler host list"))
+        }
+        false => Ok(()),
     }
 }
 
@@ -147,6 +166,8 @@ struct JobSummaryText<'r> {
     summary: Option<&'r str>,
     title: Option<&'r str>,
     denied: Option<&'r str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<&'r str>,
 }
 
 impl<'r> JobSummaryText<'r> {
@@ -176,6 +197,7 @@ impl<'r> JobSummaryText<'r> {
             summary: line.summary,
             title: line.title,
             denied: line.denied,
+            host: line.host,
         })
     }
 }

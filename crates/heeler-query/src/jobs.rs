@@ -28,6 +28,8 @@ pub struct JobListQuery {
     pub status: Option<JobStatus>,
     /// Only jobs created since this time.
     pub since: Option<Timestamp>,
+    /// Only jobs with their last run on this host.
+    pub host: Option<String>,
     /// Only jobs older than this one (unique ID prefix).
     pub before: Option<String>,
     /// Maximum number of entries.
@@ -89,6 +91,9 @@ pub struct JobSummary {
     pub title: Option<String>,
     /// Tools that the agent was denied, with the number of calls: `Bash (2 times), Write`.
     pub denied: Option<String>,
+    /// Name of the host of the last run, in a fleet with several hosts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Error, if the job failed.
     #[serde(skip)]
     pub error: Option<String>,
@@ -115,7 +120,14 @@ impl JobSummary {
                 let error = line.error.filter(|_| head.status == JobStatus::Failed);
                 JobListRow { head, error, ..line }
             }
-            None => JobListRow { head, began_at: None, error: None, title: None, denied: None },
+            None => JobListRow {
+                head,
+                began_at: None,
+                error: None,
+                title: None,
+                denied: None,
+                host: None,
+            },
         };
         JobSummary::from_line(line, reader, dir)
     }
@@ -126,9 +138,10 @@ impl JobSummary {
         reader: &StoreReader,
         dir: &StateDir,
     ) -> Result<JobSummary, QueryError> {
-        let JobListRow { head, began_at, error, title, denied } = line;
+        let JobListRow { head, began_at, error, title, denied, host } = line;
         let life = JobLife::look_up((&head.id, head.status), reader, dir)?;
-        Ok(JobSummary { error, title, denied, ..JobSummary::from_head(head, began_at, life) })
+        let entry = JobSummary::from_head(head, began_at, life);
+        Ok(JobSummary { error, title, denied, host, ..entry })
     }
 
     fn from_head(head: JobHead, started_at: Option<Timestamp>, life: JobLife) -> JobSummary {
@@ -150,6 +163,7 @@ impl JobSummary {
             summary: head.summary,
             title: None,
             denied: None,
+            host: None,
             error: None,
         }
     }
@@ -524,11 +538,13 @@ impl FleetReader {
         let about =
             JobDetailsContext { session, queued, runs, hooks, output_file, life, prompt_by };
         let line = reader.job_list_row(&id)?;
-        let (title, denied) = line.map_or((None, None), |line| (line.title, line.denied));
+        let line = line.map(|line| (line.title, line.denied, line.host));
+        let (title, denied, host) = line.unwrap_or_default();
         // Without a daemon a queued job does not start, which the display explains.
         let has_daemon = self.lock_owner()?.writer.is_some();
         let mut details = JobDetails { has_daemon, ..about.details(dir, job) };
         (details.item.title, details.item.denied) = (title, denied);
+        details.item.host = host;
         Ok(details)
     }
 }

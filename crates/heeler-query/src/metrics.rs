@@ -59,8 +59,11 @@ impl FleetReader {
         let mut figures = FleetMetrics::default();
         for agent in reader.agent_names()? {
             for status in JobStatus::ALL {
-                let filter =
-                    JobFilter { agent: Some(agent.clone()), status: Some(*status), since: None };
+                let filter = JobFilter {
+                    agent: Some(agent.clone()),
+                    status: Some(*status),
+                    ..JobFilter::default()
+                };
                 let count = reader.count_jobs(&filter)?;
                 // Zeros are included: a series that appears late would look like a jump.
                 figures.jobs.insert((agent.clone(), status.as_str()), count);

@@ -135,7 +135,8 @@ impl FleetReader {
         now: Timestamp,
     ) -> Result<Vec<JobSummary>, QueryError> {
         let since = now.checked_sub(FAILURE_WINDOW).ok();
-        let filter = JobFilter { status: Some(JobStatus::Failed), since, agent: None };
+        let status = Some(JobStatus::Failed);
+        let filter = JobFilter { status, since, ..JobFilter::default() };
         self.job_summaries(reader, reader.job_list_rows(&filter, None, SECTION_ENTRIES_MAX)?)
     }
 
@@ -148,8 +149,10 @@ impl FleetReader {
 }
 
 fn count_activity(reader: &StoreReader, now: Timestamp) -> Result<FleetActivity, QueryError> {
-    let count =
-        |status, since| reader.count_jobs(&JobFilter { status: Some(status), since, agent: None });
+    let count = |status, since| {
+        let status = Some(status);
+        reader.count_jobs(&JobFilter { status, since, ..JobFilter::default() })
+    };
     let pending = ApprovalFilter { run: None, status: Some(ApprovalStatus::Pending) };
     Ok(FleetActivity {
         running: count(JobStatus::Running, None)?,

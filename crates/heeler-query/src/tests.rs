@@ -233,7 +233,7 @@ fn a_page_is_the_same_text_whether_it_is_written_from_rows_or_from_data() {
             for (limit, since) in [(1, None), (7, None), (100, None), (7, Some(NOW))] {
                 for before in [None, Some(middle.clone())] {
                     let agent = agent.clone();
-                    let query = JobListQuery { agent, status, since, before, limit };
+                    let query = JobListQuery { agent, status, since, host: None, before, limit };
                     let mut text = Vec::new();
                     let page = records.with_job_lists(|lists| {
                         lists.write_page(&query, &mut text).unwrap();

@@ -5,13 +5,15 @@
 //! executes and answers. A report is the end of a run that another host executed. These tables are not
 //! part of the records: they are neither copied nor restored. Start at [`HostLink::connect`].
 
+use std::time::Duration;
+
 use heeler_model::RunId;
 use jiff::Timestamp;
 
 use crate::db::database_error::failed;
 use crate::db::postgres::{
-    ClaimPurpose, ClaimRefusal, HOST_LEASE, PostgresAccess, PostgresConnection, WriterIdentity,
-    quote,
+    ClaimPurpose, ClaimRefusal, HOST_CHANNEL, HOST_LEASE, LEAD_CHANNEL, PostgresAccess,
+    PostgresConnection, WriterIdentity, quote,
 };
 use crate::db::postgres_error::PostgresError;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
@@ -79,6 +81,8 @@ pub struct FleetPulse {
     pub is_own: bool,
     /// True if no process has the lead.
     pub is_free: bool,
+    /// Time until the lead ends unless it is renewed.
+    pub lease_left: Duration,
     /// The host that has the lead.
     pub leader: Option<String>,
     /// Commands that wait for the leader.
@@ -263,8 +267,26 @@ impl HostLink {
         }
     }
 
+    /// Calls a function when a host may have sent something to the leader, and at the end of the
+    /// connection. The function must not wait.
+    pub fn listen_as_leader(
+        &self,
+        hint: impl Fn() + Send + Sync + 'static,
+    ) -> Result<(), DatabaseError> {
+        self.listen(LEAD_CHANNEL, Box::new(hint))
+    }
+
+    /// Calls a function when the leader may have given a run to a host or the lead away, and at the end of
+    /// the connection. The function must not wait.
+    pub fn listen_as_standby(
+        &self,
+        hint: impl Fn() + Send + Sync + 'static,
+    ) -> Result<(), DatabaseError> {
+        self.listen(HOST_CHANNEL, Box::new(hint))
+    }
+
     /// Gives a sign of life, with the time of this machine. The process with this `instance` also renews
-    /// its lead.
+    /// its lead. All is one statement, because idle hosts repeat it without end.
     pub fn beat(
         &self,
         state: HostState,
@@ -273,27 +295,33 @@ impl HostLink {
     ) -> Result<FleetPulse, DatabaseError> {
         let sent_at = boot_time();
         let (name, id) = (quote(self.host.name.as_str()), quote(&self.host.id));
-        let instance = quote(lead.map_or("", |(instance, _)| instance));
-        let mut sql = format!(
-            "UPDATE hosts SET seen_at = clock_timestamp(), state = '{}', \
-             clock_ahead_ms = CAST(EXTRACT(EPOCH FROM \
-             TIMESTAMPTZ '{now}' - clock_timestamp()) * 1000 AS BIGINT) WHERE name = {name} AND id = {id}; ",
-            state.as_str()
-        );
-        if lead.is_some() {
-            let seconds = HOST_LEASE.as_secs();
-            sql.push_str(&format!(
+        let seconds = HOST_LEASE.as_secs();
+        // The count changes nothing. It makes the server lock the host's row before the writer's row, as
+        // a commit that changes a host does.
+        let renewal = match lead {
+            Some((instance, _)) => format!(
                 "UPDATE store_writer SET lease_until = clock_timestamp() + \
-                 interval '{seconds} seconds' WHERE one = 1 AND instance = {instance}; "
-            ));
-        }
-        sql.push_str(&format!(
-            "SELECT term, commits, COALESCE(instance = {instance}, false), \
-             COALESCE(instance IS NULL OR lease_until < clock_timestamp(), true), \
+                 interval '{seconds} seconds' WHERE one = 1 AND instance = {} \
+                 AND (SELECT COUNT(*) FROM seen) >= 0 RETURNING 1 AS one",
+                quote(instance)
+            ),
+            None => "SELECT 1 AS one WHERE false".to_owned(),
+        };
+        let sql = format!(
+            "WITH seen AS (UPDATE hosts SET seen_at = clock_timestamp(), state = '{}', \
+             clock_ahead_ms = CAST(EXTRACT(EPOCH FROM \
+             TIMESTAMPTZ '{now}' - clock_timestamp()) * 1000 AS BIGINT) \
+             WHERE name = {name} AND id = {id} RETURNING 1 AS one), renewed AS ({renewal}) \
+             SELECT term, commits, EXISTS (SELECT 1 FROM renewed), \
+             COALESCE(instance IS NULL OR lease_until < clock_timestamp(), true) \
+             AND NOT EXISTS (SELECT 1 FROM renewed), \
              (SELECT name FROM hosts WHERE hosts.holder = store_writer.holder), \
              (SELECT COUNT(*) FROM host_commands WHERE reply IS NULL), \
-             (SELECT COUNT(*) FROM host_reports), moved_to FROM store_writer"
-        ));
+             (SELECT COUNT(*) FROM host_reports), moved_to, \
+             GREATEST(CAST(EXTRACT(EPOCH FROM lease_until - clock_timestamp()) * 1000 AS BIGINT), 0) \
+             FROM store_writer",
+            state.as_str()
+        );
         let rows = self.query("give a sign of life", &sql)?;
         // A database without the row belongs to no fleet any more.
         let Some(row) = rows.first() else { return Ok(FleetPulse::default()) };
@@ -302,6 +330,7 @@ impl HostLink {
             commits: number(row, 1),
             is_own: flag(row, 2),
             is_free: flag(row, 3),
+            lease_left: Duration::from_millis(number(row, 8).unsigned_abs()),
             leader: text(row, 4).filter(|_| !flag(row, 3)),
             open_commands: number(row, 5),
             reports: number(row, 6),
@@ -332,7 +361,8 @@ impl HostLink {
     pub fn send_command(&self, id: &str, body: &str) -> Result<(), DatabaseError> {
         let sql = format!(
             "INSERT INTO host_commands (id, host, body, created_at) \
-             VALUES ({}, {}, {}, clock_timestamp()) ON CONFLICT (id) DO NOTHING",
+             VALUES ({}, {}, {}, clock_timestamp()) ON CONFLICT (id) DO NOTHING; \
+             NOTIFY {LEAD_CHANNEL}",
             quote(id),
             quote(self.host.name.as_str()),
             quote(body),
@@ -422,7 +452,7 @@ impl HostLink {
         let sql = format!(
             "INSERT INTO host_reports (run, kind, host, body, number, term, created_at) VALUES \
              ({}, {}, {}, {}, 1, {term}, clock_timestamp()) ON CONFLICT (run, kind) DO UPDATE SET \
-             body = excluded.body, number = host_reports.number + 1",
+             body = excluded.body, number = host_reports.number + 1; NOTIFY {LEAD_CHANNEL}",
             quote(&run.to_string()),
             quote(kind),
             quote(self.host.name.as_str()),

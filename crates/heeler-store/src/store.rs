@@ -17,6 +17,7 @@ use crate::db::migrate::{self, SchemaMigration};
 use crate::db::postgres::WriterIdentity;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, store_name};
 use crate::layout::StateDir;
+use crate::lead_lease::LeadLease;
 use crate::server_store;
 use crate::staging::StagingError;
 use crate::staging::database_placement::finish_rebuild;
@@ -129,6 +130,11 @@ impl Store {
     /// Returns the name of this process as the writer of a server; `None` for a file.
     pub fn writer_instance(&self) -> Option<&str> {
         self.writer.instance()
+    }
+
+    /// Leaves the renewal of the lease to the thread that renews this lead, as long as it does so.
+    pub fn rely_on(&self, lead: LeadLease) {
+        self.writer.rely_on(lead);
     }
 
     /// Returns true if the directory was not removed, moved or replaced.

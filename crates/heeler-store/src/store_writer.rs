@@ -10,7 +10,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use crate::db::postgres::{PostgresConnection, WriterIdentity};
 use crate::db::postgres_error::PostgresError;
 use crate::db::{CommitSync, DatabaseError, DatabaseOpenError, StateDatabase};
 use crate::layout::StateDir;
+use crate::lead_lease::LeadLease;
 use crate::reader_pool::{PooledReader, ReaderPool};
 use crate::server_store;
 use crate::transaction::StoreTransaction;
@@ -70,6 +71,8 @@ pub(crate) struct StoreWriter {
     plain_state: PlainStateHash,
     /// Set when the store is closed: a thread that waits for a server gives up.
     closing: Arc<AtomicBool>,
+    /// The lead that another thread renews.
+    lead: Arc<OnceLock<LeadLease>>,
     /// This process as the writer of a server.
     instance: Option<String>,
     /// Held until the thread has ended.
@@ -93,6 +96,10 @@ impl DatabaseHealth {
         if known.as_ref() != Some(files) {
             *known = Some(files.clone());
         }
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn set_fault(&self, fault: Option<String>) {
@@ -124,6 +131,7 @@ impl StoreWriter {
         let lock = Arc::new(lock);
         let health = Arc::<DatabaseHealth>::default();
         let closing = Arc::<AtomicBool>::default();
+        let lead = Arc::<OnceLock<LeadLease>>::default();
         let instance = identity.as_ref().map(|identity| identity.instance.clone());
         let writer = WriterThread {
             dir: dir.clone(),
@@ -134,6 +142,7 @@ impl StoreWriter {
             health: Arc::clone(&health),
             identity,
             closing: Arc::clone(&closing),
+            lead: Arc::clone(&lead),
             commands,
             held_back: None,
         };
@@ -152,6 +161,7 @@ impl StoreWriter {
             readers,
             plain_state,
             closing,
+            lead,
             instance,
             lock,
         })
@@ -183,12 +193,17 @@ impl StoreWriter {
 
     /// Returns the reason that lost files could not be written back yet.
     pub(crate) fn database_fault(&self) -> Option<String> {
-        self.health.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.health.fault()
     }
 
     /// Returns the name of this process as the writer of a server.
     pub(crate) fn instance(&self) -> Option<&str> {
         self.instance.as_deref()
+    }
+
+    pub(crate) fn rely_on(&self, lead: LeadLease) {
+        // A writer leads once.
+        let _known = self.lead.set(lead);
     }
 
     pub(crate) fn due(&self) -> &Arc<DueSignal> {
@@ -345,6 +360,7 @@ struct WriterThread {
     /// Set for a database on a server.
     identity: Option<WriterIdentity>,
     closing: Arc<AtomicBool>,
+    lead: Arc<OnceLock<LeadLease>>,
     commands: Receiver<Box<dyn WriteCommand>>,
     /// A command that was taken from the queue and needs a transaction of its own.
     held_back: Option<Box<dyn WriteCommand>>,
@@ -385,9 +401,17 @@ impl WriterThread {
             match self.commands.recv_timeout(renewal) {
                 Ok(command) => return Some(command),
                 Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) if self.is_lead_renewed() => {}
                 Err(RecvTimeoutError::Timeout) => self.renew_lease(),
             }
         }
+    }
+
+    /// Returns true if another thread renews the lease, and the server can be reached.
+    fn is_lead_renewed(&self) -> bool {
+        self.lead.get().is_some_and(LeadLease::is_held)
+            && self.db.as_ref().is_some_and(|open| !open.db.is_closed())
+            && self.health.fault().is_none()
     }
 
     /// Shows that this process is alive; reconnects to a server that was lost.

@@ -312,7 +312,11 @@ impl<'c> StoreTransaction<'c> {
     /// Inserts a run; an existing id is an error.
     pub fn insert_run(&mut self, run: &RunRecord) -> Result<(), DatabaseError> {
         if runs::insert(&self.conn, run)? {
-            return Ok(());
+            return match self.conn.as_postgres().is_some_and(|conn| conn.host.is_some()) {
+                true => jobs::set_host(&self.conn, &run.job_id, &run.host)
+                    .and_then(|()| job_marks::set_host(&self.conn, &run.job_id, &run.host)),
+                false => Ok(()),
+            };
         }
         Err(DatabaseError::Exists { what: "run", id: run.id.to_string() })
     }
@@ -340,7 +344,11 @@ impl<'c> StoreTransaction<'c> {
 
     /// Stores what another host needs to start a run.
     pub fn set_run_assignment(&mut self, id: RunId, body: &str) -> Result<(), DatabaseError> {
-        runs::set_assignment(&self.conn, id, body)
+        runs::set_assignment(&self.conn, id, body)?;
+        match self.conn.as_postgres() {
+            Some(conn) => conn.notify_hosts(),
+            None => Ok(()),
+        }
     }
 
     /// Records that a host gets no new runs, or, without a person, that it gets them again. Returns

@@ -9,7 +9,8 @@ use std::ffi::OsStr;
 
 use camino::Utf8PathBuf;
 use clap_complete::CompletionCandidate;
-use heeler_model::{AgentName, ApprovalStatus};
+use heeler_model::{AgentName, ApprovalStatus, LocalName};
+use heeler_query::hosts::host_role;
 use heeler_store::{ApprovalFilter, JobFilter, StateDir, StoreReader, WorkflowRunFilter};
 
 use crate::context::CommandContext;
@@ -68,6 +69,22 @@ pub(crate) fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
         // A name from the database may have been written by another program, with any characters.
         .filter(|name| name.starts_with(&*typed) && name.parse::<AgentName>().is_ok())
         .map(CompletionCandidate::new)
+        .collect()
+}
+
+/// Offers the hosts of the fleet, with their role.
+pub(crate) fn hosts(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(reader) = find_context().and_then(|context| reader(&context)) else {
+        return Vec::new();
+    };
+    let typed = typed.to_string_lossy();
+    let hosts = reader.hosts().unwrap_or_default().into_iter();
+    hosts
+        .filter(|host| host.name.starts_with(&*typed) && host.name.parse::<LocalName>().is_ok())
+        .map(|host| {
+            let help = host_role(&host);
+            CompletionCandidate::new(host.name.clone()).help(Some(help.into()))
+        })
         .collect()
 }
 

@@ -161,6 +161,11 @@ pub(crate) fn run_status() -> impl TypedValueParser<Value = WorkflowRunStatus> {
     words(WorkflowRunStatus::ALL.iter().map(|status| status.as_str()))
 }
 
+/// Completes names of hosts.
+pub(crate) fn hosts() -> ArgValueCompleter {
+    ArgValueCompleter::new(completion::hosts)
+}
+
 /// Completes job IDs.
 pub(crate) fn jobs() -> ArgValueCompleter {
     ArgValueCompleter::new(completion::jobs)

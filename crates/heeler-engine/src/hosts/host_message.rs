@@ -12,8 +12,14 @@ use crate::caller::Caller;
 use crate::command::{CommandReply, DaemonCommand, DaemonCommandError, IdempotencyKey};
 use crate::run_questions::RawQuestionFile;
 
-/// Interval between two signs of life of a host.
-pub(super) const BEAT_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval between two signs of life of the leader. Its lease is four times as long.
+pub(super) const LEAD_BEAT_INTERVAL: Duration = Duration::from_millis(750);
+
+/// Interval between two signs of life of a host that does not lead.
+pub(super) const STANDBY_BEAT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Shortest time between two signs of life, however many hints the server gives.
+pub(super) const BEAT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Kind of a report with the result of a run.
 pub(super) const EXIT_REPORT: &str = "exit";

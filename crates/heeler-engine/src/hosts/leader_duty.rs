@@ -19,8 +19,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::file_copier::FileCopier;
 use super::file_shipper::FileShipper;
+use super::hint_flag::HintFlag;
 use super::host_message::{
-    BEAT_INTERVAL, EXIT_REPORT, ForwardedCommand, ForwardedReply, QUESTIONS_REPORT, QuestionsReport,
+    BEAT_PAUSE, EXIT_REPORT, ForwardedCommand, ForwardedReply, LEAD_BEAT_INTERVAL,
+    QUESTIONS_REPORT, QuestionsReport,
 };
 use crate::command::{
     DaemonCommandError, DaemonCommandErrorKind, DispatcherStoppedError, IdempotencyKey,
@@ -37,8 +39,8 @@ const REPORT_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Most commands of other hosts that are executed at once. Further ones wait in the database.
 const COMMANDS_MAX: usize = 512;
 
-/// Capacity of the thread's channel: an answer to each command, and the end.
-const DUTY_EVENTS_MAX: usize = COMMANDS_MAX + HOST_COMMANDS_AT_ONCE + 1;
+/// Capacity of the thread's channel: an answer to each command, a hint, and the end.
+const DUTY_EVENTS_MAX: usize = COMMANDS_MAX + HOST_COMMANDS_AT_ONCE + 2;
 
 /// Overlap of two lists of recent runs, for a clock that is set back.
 const LISTING_MARGIN: SignedDuration = SignedDuration::from_mins(1);
@@ -50,6 +52,8 @@ enum DutyEvent {
         id: String,
         reply: Box<ForwardedReply>,
     },
+    /// A host may have sent something.
+    Hint,
     Stop,
 }
 
@@ -77,6 +81,7 @@ impl LeaderDuty {
             facts,
             dispatcher,
             answers,
+            hint: HintFlag::default(),
             link: None,
             shipper: FileShipper::start(dir.clone(), begun_at).map_err(DaemonOpenError::Thread)?,
             _copier: FileCopier::start(dir).map_err(DaemonOpenError::Thread)?,
@@ -117,6 +122,7 @@ struct DutyThread {
     facts: HostFacts,
     dispatcher: DaemonHandle,
     answers: SyncSender<DutyEvent>,
+    hint: HintFlag,
     /// `None` while the server cannot be reached.
     link: Option<HostLink>,
     shipper: FileShipper,
@@ -135,9 +141,11 @@ impl DutyThread {
     fn run(&mut self, events: &Receiver<DutyEvent>) {
         let mut next_beat = Instant::now();
         let mut unsent = Vec::new();
+        let mut beaten_at = next_beat;
         loop {
             // Before the events: many answers must not delay the renewal.
             if Instant::now() >= next_beat {
+                beaten_at = Instant::now();
                 match self.beat() {
                     Ok(true) => self.send_answers(&mut unsent),
                     Ok(false) => {
@@ -150,13 +158,17 @@ impl DutyThread {
                         self.link = None;
                     }
                 }
-                next_beat = Instant::now() + BEAT_INTERVAL;
+                next_beat = beaten_at + LEAD_BEAT_INTERVAL;
             }
             match events.recv_timeout(next_beat.saturating_duration_since(Instant::now())) {
                 Ok(DutyEvent::Answered { id, reply }) => {
                     self.executing.remove(&id);
                     unsent.push((id, reply));
                     self.send_answers(&mut unsent);
+                }
+                Ok(DutyEvent::Hint) => {
+                    self.hint.lower();
+                    next_beat = next_beat.min(beaten_at + BEAT_PAUSE);
                 }
                 Ok(DutyEvent::Stop) | Err(RecvTimeoutError::Disconnected) => {
                     self.send_answers(&mut unsent);
@@ -183,6 +195,11 @@ impl DutyThread {
                 let link = HostLink::connect(&self.fleet.dir).map_err(|it| error_chain(&it))?;
                 let registered = link.register(&self.facts, HostState::Leader);
                 registered.map_err(|error| error_chain(&error))?;
+                let (hint, events) = (self.hint.clone(), self.answers.clone());
+                link.listen_as_leader(move || {
+                    hint.raise(|| events.try_send(DutyEvent::Hint).is_ok());
+                })
+                .map_err(|error| error_chain(&error))?;
                 link
             }
         };

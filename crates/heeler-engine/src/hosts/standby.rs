@@ -25,7 +25,10 @@ use jiff::Timestamp;
 use self::pending_commands::PendingCommands;
 use super::file_copier::FileCopier;
 use super::file_shipper::FileShipper;
-use super::host_message::{ForwardedCommand, QUESTIONS_REPORT, QuestionsReport};
+use super::hint_flag::HintFlag;
+use super::host_message::{
+    BEAT_PAUSE, ForwardedCommand, QUESTIONS_REPORT, QuestionsReport, STANDBY_BEAT_INTERVAL,
+};
 use crate::caller::Caller;
 use crate::cancel;
 use crate::command::{
@@ -49,9 +52,8 @@ const RUN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The same for a host without runs. A new run is noticed by the number of commits.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Interval between two signs of life of a host that does not lead. They are most of the queries of an idle
-/// host.
-const STANDBY_BEAT_INTERVAL: Duration = Duration::from_millis(600);
+/// Time after the end of the leader's lease at which this host looks if it was renewed.
+const LEASE_MARGIN: Duration = Duration::from_millis(20);
 
 /// Interval at which the end of the connection to the server is logged.
 const LINK_LOG_INTERVAL: Duration = Duration::from_secs(30);
@@ -109,6 +111,9 @@ pub struct StandbyDaemon {
     has_swept_runs: bool,
     /// True if the leader has committed something since runs were looked at.
     is_check_due: bool,
+    hint: HintFlag,
+    /// True if the server gave a hint since the last sign of life.
+    is_hinted: bool,
 }
 
 impl StandbyDaemon {
@@ -168,6 +173,8 @@ impl StandbyDaemon {
             link_failed_at: None,
             has_swept_runs: false,
             is_check_due: false,
+            hint: HintFlag::default(),
+            is_hinted: false,
         })
     }
 
@@ -201,17 +208,22 @@ impl StandbyDaemon {
 
     fn run_loop(&mut self) -> StandbyExit {
         let (mut next_beat, mut next_check) = (Instant::now(), Instant::now());
+        let mut beaten_at = next_beat;
         loop {
             if !self.lock.is_intact() {
                 return StandbyExit::StateLost;
             }
+            if std::mem::take(&mut self.is_hinted) {
+                next_beat = next_beat.min(beaten_at + BEAT_PAUSE);
+            }
             if Instant::now() >= next_beat {
+                beaten_at = Instant::now();
                 match self.beat() {
                     Ok(true) => return StandbyExit::Promoted,
                     Ok(false) => self.link_failed_at = None,
                     Err(why) => self.note_lost_link(&why),
                 }
-                next_beat = Instant::now() + STANDBY_BEAT_INTERVAL;
+                next_beat = Instant::now() + self.beat_interval();
             }
             if Instant::now() >= next_check || self.is_check_due {
                 self.is_check_due = false;
@@ -232,6 +244,15 @@ impl StandbyDaemon {
         }
     }
 
+    /// Returns the time until the next sign of life. A host that may take the lead looks just after the end
+    /// of the lease.
+    fn beat_interval(&self) -> Duration {
+        match self.pulse.lease_left {
+            Duration::ZERO => STANDBY_BEAT_INTERVAL,
+            left => STANDBY_BEAT_INTERVAL.min(left + LEASE_MARGIN),
+        }
+    }
+
     /// Returns the time until runs are looked at again without a commit of the leader.
     fn check_interval(&self, is_done: bool) -> Duration {
         let is_idle = is_done && self.unsettled.is_empty() && self.own_runs().is_empty();
@@ -240,6 +261,7 @@ impl StandbyDaemon {
 
     fn note_lost_link(&mut self, why: &str) {
         self.link = None;
+        self.pulse.lease_left = Duration::ZERO;
         if self.link_failed_at.is_none_or(|at| at.elapsed() >= LINK_LOG_INTERVAL) {
             tracing::warn!(why, "cannot reach the database");
             self.link_failed_at = Some(Instant::now());
@@ -257,6 +279,12 @@ impl StandbyDaemon {
             }
         };
         let link = self.link.insert(link);
+        // Later calls have no effect.
+        let (hint, handle) = (self.hint.clone(), self.handle.clone());
+        link.listen_as_standby(move || {
+            hint.raise(|| handle.try_send_input(DispatchInput::HostHint));
+        })
+        .map_err(|it| error_chain(&it))?;
         let pulse = link
             .beat(HostState::Standby, None, (self.fleet.now)())
             .map_err(|it| error_chain(&it))?;
@@ -357,6 +385,10 @@ impl StandbyDaemon {
             }
             input @ (DispatchInput::RunEnded(_) | DispatchInput::QuestionsChanged { .. }) => {
                 self.report(input);
+            }
+            DispatchInput::HostHint => {
+                self.hint.lower();
+                self.is_hinted = true;
             }
             // Only a leader has these.
             _ => {}

@@ -62,6 +62,8 @@ struct JobListParams {
     status: Option<JobStatus>,
     /// Only jobs created since this time.
     since: Option<Timestamp>,
+    /// Only jobs with their last run on this host.
+    host: Option<String>,
     /// Only jobs older than this one: `next` of the previous page.
     before: Option<String>,
     /// Jobs per page; default 20.
@@ -79,8 +81,8 @@ async fn list(
     QueryParams(params): QueryParams<JobListParams>,
 ) -> Result<Response, ProblemDetails> {
     let limit = check_limit(params.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
-    let JobListParams { agent, status, since, before, .. } = params;
-    let query = JobListQuery { agent, status, since, before, limit };
+    let JobListParams { agent, status, since, host, before, .. } = params;
+    let query = JobListQuery { agent, status, since, host, before, limit };
     Ok(read_job_list(&app, query).await?.into_response_for(&known))
 }
 

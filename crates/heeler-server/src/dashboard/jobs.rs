@@ -24,6 +24,7 @@ pub(super) struct JobsPageParams {
     agent: String,
     status: String,
     since: String,
+    host: String,
     before: String,
 }
 
@@ -34,8 +35,11 @@ pub(super) async fn page(
 ) -> PageResult {
     let context = PageContext::load(app, &caller).await;
     let agents = context.agent_names().await?;
+    let hosts = context.read(|records| records.hosts()).await?;
+    let hosts = hosts.hosts.into_iter().map(|host| host.name).collect();
     let (view, query) =
-        build_query(&context, params, agents).map_err(|problem| context.page_error(problem))?;
+        build_query(&context, params).map_err(|problem| context.page_error(problem))?;
+    let view = JobsView { agents, hosts, ..view };
     let load = move |records: &FleetReader| empty_if_not_found(records.jobs(&query));
     context.render(load, move |frame, found| jobs::page(frame, &view, found)).await
 }
@@ -43,9 +47,8 @@ pub(super) async fn page(
 fn build_query(
     context: &PageContext,
     params: JobsPageParams,
-    agents: Vec<String>,
 ) -> Result<(JobsView, JobListQuery), ProblemDetails> {
-    let JobsPageParams { agent, status, since, before } = params;
+    let JobsPageParams { agent, status, since, host, before } = params;
     let status = parse_param(&status)?;
     let age = parse_param::<ConfigDuration>(&since)?
         .and_then(|age| SignedDuration::try_from(age.get()).ok());
@@ -54,8 +57,9 @@ fn build_query(
         status,
         // An age that reaches beyond all time is no limit.
         since: age.and_then(|age| context.frame.now.checked_sub(age).ok()),
+        host: non_empty(&host),
         before: non_empty(&before),
         limit: PAGE_SIZE,
     };
-    Ok((JobsView { agent, status, since, before, agents }, query))
+    Ok((JobsView { agent, status, since, host, before, ..JobsView::default() }, query))
 }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use heeler_model::{AgentSessionId, ExitReason, JobId, JobStatus};
 
 use super::connection::SqlRow;
-use super::jobs::{JobCursor, JobFilter, page_statement};
+use super::jobs::{JobCursor, JobFilter, JobPageKeys, page_statement};
 use super::{ColumnReader, DatabaseError, StateDatabase};
 
 /// The fields of a job that a list shows, in the text of its row. Times are not parsed.
@@ -27,6 +27,7 @@ pub struct JobListText<'r> {
     pub summary: Option<&'r str>,
     pub title: Option<&'r str>,
     pub denied: Option<&'r str>,
+    pub host: Option<&'r str>,
 }
 
 impl StateDatabase {
@@ -38,8 +39,8 @@ impl StateDatabase {
         limit: usize,
         mut visit: impl FnMut(JobListText<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let key = (filter.agent.as_deref(), filter.status.map(JobStatus::as_str));
-        self.visit_rows(page_statement(filter), key, before, limit, |row| {
+        let keys = JobPageKeys::of(filter);
+        self.visit_rows(page_statement(filter), keys, before, limit, |row| {
             visit(read_line_text(row)?)?;
             Ok(ControlFlow::Continue(()))
         })
@@ -73,5 +74,6 @@ fn read_line_text<'r>(row: &'r SqlRow<'_>) -> Result<JobListText<'r>, DatabaseEr
         summary,
         title,
         denied,
+        host: columns.text()?,
     })
 }

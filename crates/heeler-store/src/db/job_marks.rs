@@ -1,5 +1,5 @@
-//! Facts that lists show beside the head of a job: its title, and the tools that its agent was denied. The
-//! table `job_marks`.
+//! Facts that lists show beside the head of a job: its title, the tools that its agent was denied, and its
+//! host. The table `job_marks`.
 
 use heeler_model::{Job, JobId, job_title};
 use rusqlite::params;
@@ -13,6 +13,8 @@ sql! {
     INSERT = "INSERT INTO job_marks (job, title) VALUES (?1, ?2) ON CONFLICT(job) DO NOTHING";
     SET_DENIED = "INSERT INTO job_marks (job, denied) VALUES (?1, ?2) \
         ON CONFLICT(job) DO UPDATE SET denied = excluded.denied";
+    SET_HOST = "INSERT INTO job_marks (job, host) VALUES (?1, ?2) \
+        ON CONFLICT(job) DO UPDATE SET host = excluded.host";
 }
 
 impl StateDatabase {
@@ -34,6 +36,15 @@ impl StateDatabase {
 pub(crate) fn insert(conn: &DatabaseConnection, job: &Job) -> Result<(), DatabaseError> {
     let Some(title) = job.prompt.as_deref().and_then(job_title) else { return Ok(()) };
     execute(conn, INSERT, params![job.head.id.as_str(), title], "title a job").map(|_| ())
+}
+
+/// Stores the host of a job's last run, as lists show it.
+pub(crate) fn set_host(
+    conn: &DatabaseConnection,
+    job: &JobId,
+    host: &str,
+) -> Result<(), DatabaseError> {
+    execute(conn, SET_HOST, params![job.as_str(), host], "mark a job").map(|_| ())
 }
 
 /// Stores the tools that a job's agent was denied.

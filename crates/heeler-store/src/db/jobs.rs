@@ -33,7 +33,7 @@ macro_rules! line_columns {
         concat!(
             head_columns!(),
             ", run_started_at, origin IS NOT NULL AS origin, \
-             CASE status WHEN 'failed' THEN error END AS error, title, denied"
+             CASE status WHEN 'failed' THEN error END AS error, title, denied, job_marks.host AS host"
         )
     };
 }
@@ -45,7 +45,17 @@ macro_rules! page_of {
             line_columns!(),
             " FROM executions LEFT JOIN job_marks ON job = executions.id WHERE step IS NULL AND ",
             $filter,
-            "(started_at, id) < (?3, ?4) ORDER BY started_at DESC, id DESC LIMIT ?5"
+            "(started_at, id) < (?3, ?4) ORDER BY started_at DESC, id DESC LIMIT ?6"
+        )
+    };
+}
+
+macro_rules! count_of_host {
+    ($filter:literal) => {
+        concat!(
+            "SELECT COUNT(*) FROM executions WHERE step IS NULL AND host = ?4 AND ",
+            $filter,
+            "started_at >= ?3"
         )
     };
 }
@@ -57,9 +67,15 @@ sql! {
     PAGE_OF_AGENT = page_of!("agent = ?1 AND ");
     PAGE_OF_STATUS = page_of!("status = ?2 AND ");
     PAGE_OF_AGENT_STATUS = page_of!("agent = ?1 AND status = ?2 AND ");
+    PAGE_OF_HOST = page_of!("executions.host = ?5 AND ");
+    PAGE_OF_HOST_STATUS = page_of!("executions.host = ?5 AND status = ?2 AND ");
+    // The jobs of an agent are mostly on the same hosts, so these have no index of their own.
+    PAGE_OF_HOST_AGENT = page_of!("executions.host = ?5 AND agent = ?1 AND ");
+    PAGE_OF_HOST_AGENT_STATUS =
+        page_of!("executions.host = ?5 AND agent = ?1 AND status = ?2 AND ");
     PAGE_OF_SESSION = concat!("SELECT ", line_columns!(), " FROM executions \
         LEFT JOIN job_marks ON job = executions.id WHERE session_id = ?1 \
-        AND (started_at, id) < (?3, ?4) ORDER BY started_at DESC, id DESC LIMIT ?5");
+        AND (started_at, id) < (?3, ?4) ORDER BY started_at DESC, id DESC LIMIT ?6");
     COUNT_SINCE = "SELECT COUNT(*) FROM executions WHERE step IS NULL AND started_at >= ?3";
     COUNT_SINCE_OF_AGENT = "SELECT COUNT(*) FROM executions \
         WHERE step IS NULL AND agent = ?1 AND started_at >= ?3";
@@ -67,6 +83,10 @@ sql! {
         WHERE step IS NULL AND status = ?2 AND started_at >= ?3";
     COUNT_SINCE_OF_AGENT_STATUS = "SELECT COUNT(*) FROM executions \
         WHERE step IS NULL AND agent = ?1 AND status = ?2 AND started_at >= ?3";
+    COUNT_SINCE_OF_HOST = count_of_host!("");
+    COUNT_SINCE_OF_HOST_AGENT = count_of_host!("agent = ?1 AND ");
+    COUNT_SINCE_OF_HOST_STATUS = count_of_host!("status = ?2 AND ");
+    COUNT_SINCE_OF_HOST_AGENT_STATUS = count_of_host!("agent = ?1 AND status = ?2 AND ");
     COUNT_SINCE_UNTIL_OF_STATUS = "SELECT COUNT(*) FROM executions \
         WHERE step IS NULL AND status = ?1 AND started_at >= ?2 AND started_at < ?3";
     JOB = concat!("SELECT ", head_columns!(), ", version, run_started_at, trigger_id, skill, repo, \
@@ -115,6 +135,7 @@ sql! {
         error = :error, usage_json = :usage_json, prompt = :prompt, output_text = :output_text, \
         phase = :phase, part = :part, seq = :seq, decision = :decision \
         WHERE id = :id AND version = :version AND :started_at <> ''";
+    SET_HOST = "UPDATE executions SET host = ?2 WHERE id = ?1";
     SET_FOREIGN = "UPDATE executions SET owner = ?2, triggered_by = ?3, trigger_actor_type = ?4, \
         extension_status = ?5, skills_status = ?6 WHERE id = ?1";
     COUNTS = "SELECT agent, status, COUNT(*) FROM executions \
@@ -127,6 +148,27 @@ pub struct JobFilter {
     pub status: Option<JobStatus>,
     /// Only jobs requested at or after this time.
     pub since: Option<Timestamp>,
+    /// Only jobs with their last run on this host.
+    pub host: Option<String>,
+}
+
+/// Values of a page's parameters, as far as its statement has them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct JobPageKeys<'k> {
+    /// Agent or session.
+    pub(super) key: Option<&'k str>,
+    pub(super) status: Option<&'k str>,
+    pub(super) host: Option<&'k str>,
+}
+
+impl<'k> JobPageKeys<'k> {
+    pub(super) fn of(filter: &'k JobFilter) -> JobPageKeys<'k> {
+        JobPageKeys {
+            key: filter.agent.as_deref(),
+            status: filter.status.map(JobStatus::as_str),
+            host: filter.host.as_deref(),
+        }
+    }
 }
 
 /// The fields of a job that a list shows.
@@ -141,6 +183,8 @@ pub struct JobListRow {
     pub title: Option<String>,
     /// Tools that the agent was denied.
     pub denied: Option<String>,
+    /// Host of its last run, in a fleet with several hosts.
+    pub host: Option<String>,
 }
 
 /// End of a page of jobs; the next page begins after it.
@@ -197,8 +241,8 @@ impl StateDatabase {
         before: Option<&JobCursor>,
         limit: usize,
     ) -> Result<Vec<JobListRow>, DatabaseError> {
-        let (page, status) = (page_statement(filter), filter.status.map(JobStatus::as_str));
-        self.page(page, filter.agent.as_deref(), status, before, filter.since, limit)
+        let keys = JobPageKeys::of(filter);
+        self.page(page_statement(filter), keys, before, filter.since, limit)
     }
 
     /// Returns a page of the jobs that ran in a session, newest first.
@@ -208,22 +252,22 @@ impl StateDatabase {
         before: Option<&JobCursor>,
         limit: usize,
     ) -> Result<Vec<JobHead>, DatabaseError> {
-        let page = self.page(PAGE_OF_SESSION, Some(session.as_str()), None, before, None, limit)?;
+        let keys = JobPageKeys { key: Some(session.as_str()), ..JobPageKeys::default() };
+        let page = self.page(PAGE_OF_SESSION, keys, before, None, limit)?;
         Ok(page.into_iter().map(|line| line.head).collect())
     }
 
     fn page(
         &self,
         sql: &'static str,
-        key: Option<&str>,
-        status: Option<&str>,
+        keys: JobPageKeys<'_>,
         before: Option<&JobCursor>,
         since: Option<Timestamp>,
         limit: usize,
     ) -> Result<Vec<JobListRow>, DatabaseError> {
         // A caller may ask for everything, so the capacity is not taken from the limit alone.
         let mut page = Vec::with_capacity(limit.min(PAGE_CAPACITY));
-        self.visit_rows(sql, (key, status), before, limit, |row| {
+        self.visit_rows(sql, keys, before, limit, |row| {
             let line = read_line(row)?;
             // Newest first, so all later rows are older too. A lower bound in the SQL would make
             // SQLite choose the index of one filter although there is an index of both.
@@ -240,7 +284,7 @@ impl StateDatabase {
     pub(super) fn visit_rows<E: From<DatabaseError>>(
         &self,
         sql: &'static str,
-        (key, status): (Option<&str>, Option<&str>),
+        JobPageKeys { key, status, host }: JobPageKeys<'_>,
         before: Option<&JobCursor>,
         limit: usize,
         mut visit: impl FnMut(&SqlRow<'_>) -> Result<ControlFlow<()>, E>,
@@ -249,15 +293,18 @@ impl StateDatabase {
         let at = before.map_or(SORTS_LAST.to_owned(), |cursor| iso_millis(cursor.started_at));
         let id = before.map_or(SORTS_LAST, |cursor| cursor.id.as_str());
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.conn.visit(sql, params![key, status, at, id, limit], attempt, |row| {
+        self.conn.visit(sql, params![key, status, at, id, host, limit], attempt, |row| {
             Ok(visit(row)?.is_continue())
         })
     }
 
-    /// Counts the jobs that match a filter: from counters, or over an index if `since` is set.
+    /// Counts the jobs that match a filter: from counters, or over an index if `since` or `host` is set.
     pub fn count_jobs(&self, filter: &JobFilter) -> Result<i64, DatabaseError> {
         let agent = filter.agent.as_deref();
         let status = filter.status.map(JobStatus::as_str);
+        if let Some(host) = &filter.host {
+            return self.count_jobs_of_host(filter, host);
+        }
         let Some(since) = filter.since else {
             return counters::total(&self.conn, counters::CounterKind::Job, agent, status);
         };
@@ -275,6 +322,22 @@ impl StateDatabase {
             attempt,
             |row| row.get(0).attempt(attempt),
         )?;
+        Ok(count.unwrap_or(0))
+    }
+
+    fn count_jobs_of_host(&self, filter: &JobFilter, host: &str) -> Result<i64, DatabaseError> {
+        let sql = match (&filter.agent, filter.status) {
+            (None, None) => COUNT_SINCE_OF_HOST,
+            (Some(_), None) => COUNT_SINCE_OF_HOST_AGENT,
+            (None, Some(_)) => COUNT_SINCE_OF_HOST_STATUS,
+            (Some(_), Some(_)) => COUNT_SINCE_OF_HOST_AGENT_STATUS,
+        };
+        // Every time is after the empty text.
+        let since = filter.since.map(iso_millis).unwrap_or_default();
+        let values = params![filter.agent, filter.status.map(JobStatus::as_str), since, host];
+        let attempt = "count jobs";
+        let count =
+            query_first(&self.conn, sql, values, attempt, |row| row.get(0).attempt(attempt))?;
         Ok(count.unwrap_or(0))
     }
 
@@ -392,11 +455,15 @@ impl StateDatabase {
 
 /// Returns the statement for the pages of a list.
 pub(super) fn page_statement(filter: &JobFilter) -> &'static str {
-    match (&filter.agent, filter.status) {
-        (None, None) => PAGE,
-        (Some(_), None) => PAGE_OF_AGENT,
-        (None, Some(_)) => PAGE_OF_STATUS,
-        (Some(_), Some(_)) => PAGE_OF_AGENT_STATUS,
+    match (&filter.agent, filter.status, filter.host.is_some()) {
+        (None, None, false) => PAGE,
+        (Some(_), None, false) => PAGE_OF_AGENT,
+        (None, Some(_), false) => PAGE_OF_STATUS,
+        (Some(_), Some(_), false) => PAGE_OF_AGENT_STATUS,
+        (None, None, true) => PAGE_OF_HOST,
+        (Some(_), None, true) => PAGE_OF_HOST_AGENT,
+        (None, Some(_), true) => PAGE_OF_HOST_STATUS,
+        (Some(_), Some(_), true) => PAGE_OF_HOST_AGENT_STATUS,
     }
 }
 
@@ -425,7 +492,7 @@ fn read_line(row: &SqlRow<'_>) -> Result<JobListRow, DatabaseError> {
     let (run, is_foreign) = (columns.optional_time()?, columns.flag()?);
     let began_at = run.or_else(|| is_foreign.then_some(head.started_at));
     let (error, title, denied) = (columns.get()?, columns.get()?, columns.get()?);
-    Ok(JobListRow { head, began_at, error, title, denied })
+    Ok(JobListRow { head, began_at, error, title, denied, host: columns.get()? })
 }
 
 fn read_job(row: &SqlRow<'_>) -> Result<Job, DatabaseError> {
@@ -508,6 +575,15 @@ pub(crate) fn insert(conn: &DatabaseConnection, job: &Job) -> Result<bool, Datab
 /// Updates; returns true if the version was current.
 pub(crate) fn update(conn: &DatabaseConnection, job: &Job) -> Result<bool, DatabaseError> {
     Ok(bind(conn, UPDATE, job, "update a job")? == 1)
+}
+
+/// Records the host of a job's last run, as lists search it.
+pub(crate) fn set_host(
+    conn: &DatabaseConnection,
+    id: &JobId,
+    host: &str,
+) -> Result<(), DatabaseError> {
+    execute(conn, SET_HOST, params![id.as_str(), host], "record the host of a job").map(|_| ())
 }
 
 pub(crate) fn set_lastlight_fields(

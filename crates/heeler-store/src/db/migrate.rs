@@ -29,6 +29,7 @@ pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("permission_rules", include_str!("../../migrations/014_permission_rules.sql")),
     ("run_terms", include_str!("../../migrations/015_run_terms.sql")),
     ("chat_gaps", include_str!("../../migrations/016_chat_gaps.sql")),
+    ("job_hosts", include_str!("../../migrations/017_job_hosts.sql")),
 ];
 
 /// The schema version of this build.
@@ -42,10 +43,12 @@ const IS_THERE: &str = "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'schema_
 const VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM schema_migration";
 const RECORD: &str = "INSERT INTO schema_migration (version, name, applied_at) VALUES (?1, ?2, ?3)";
 
-/// Migrations of existing rows in syntax that only SQLite reads, and their schema for PostgreSQL. A
-/// database there begins without rows.
-const ONLY_SQLITE: [SchemaMigration; 1] =
-    [("job_marks", include_str!("../../migrations/postgres/010_job_marks.sql"))];
+/// Migrations that change existing rows in other ways on PostgreSQL. The first fleets there had no rows
+/// of a schema before 15.
+pub(crate) const POSTGRES_FORMS: [SchemaMigration; 2] = [
+    ("job_marks", include_str!("../../migrations/postgres/010_job_marks.sql")),
+    ("job_hosts", include_str!("../../migrations/postgres/017_job_hosts.sql")),
+];
 
 /// Returns the schema version; 0 for an empty database.
 pub(crate) fn version(conn: &DatabaseConnection) -> Result<i64, DatabaseError> {
@@ -73,7 +76,7 @@ fn sql_for(conn: &DatabaseConnection, (name, sql): SchemaMigration) -> String {
     if conn.as_sqlite().is_some() {
         return sql.to_owned();
     }
-    let own = ONLY_SQLITE.iter().find(|(known, _)| *known == name);
+    let own = POSTGRES_FORMS.iter().find(|(known, _)| *known == name);
     dialect::adapt(own.map_or(sql, |(_, own)| own))
 }
 

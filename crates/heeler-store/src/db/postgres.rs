@@ -48,6 +48,12 @@ const IDLE_TRANSACTION_MAX: Duration = Duration::from_secs(10);
 /// the statements of one client to several sessions drops it.
 const SESSION_SETTING: &str = "heeler.session";
 
+/// Channel of the server on which the leader learns of commands and reports of other hosts.
+pub(crate) const LEAD_CHANNEL: &str = "heeler_lead";
+
+/// Channel on which other hosts learn of new runs for them, and of a lead that was given away.
+pub(crate) const HOST_CHANNEL: &str = "heeler_hosts";
+
 /// Purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PostgresAccess {
@@ -139,6 +145,11 @@ impl PostgresConnection {
             Ok(()) => self.simple_query(&format!("LISTEN {channel}")).map(drop),
             Err(_) => Ok(()),
         }
+    }
+
+    /// Gives the other hosts a hint when the present transaction is committed.
+    pub(crate) fn notify_hosts(&self) -> Result<(), DatabaseError> {
+        self.run_batch(&format!("NOTIFY {HOST_CHANNEL}"), "notify the hosts")
     }
 
     /// Runs statements without parameters; returns the rows of all of them as text.

@@ -32,7 +32,8 @@ fn released_migrations_are_never_edited() {
         notices e3622c9a09f0a626
         permission_rules fec70fefa939cd6c
         run_terms 990b866c4cc5a662
-        chat_gaps a3109fcd6fd51fa8"#]]
+        chat_gaps a3109fcd6fd51fa8
+        job_hosts 64dafdc9905cd61b"#]]
     .assert_eq(&hashes.join("\n"));
 }
 

@@ -1,10 +1,29 @@
-//! Hosts on record: labels, limits and drained hosts.
+//! Hosts on record: labels, limits, drained hosts, hints between them, and their jobs.
 
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use heeler_model::{JobStatus, RunId};
+use heeler_testkit::WAIT_MAX;
 use jiff::SignedDuration;
 
-use super::now;
-use super::postgres::{host_place, server_place};
-use crate::{HostFacts, HostLink, HostRecord, HostState};
+use super::postgres::{EXPIRE, host_place, run_of_host, server_place};
+use super::{insert_jobs, job, job_id, later, now};
+use crate::db::postgres::HOST_LEASE;
+use crate::{
+    DatabaseError, HostFacts, HostLink, HostRecord, HostState, JobFilter, LeadLease, RunRecord,
+    StoreWriteError,
+};
+
+/// Waits until a condition holds.
+#[track_caller]
+fn wait_for(what: &str, mut is_met: impl FnMut() -> bool) {
+    let deadline = Instant::now() + WAIT_MAX;
+    while !is_met() {
+        assert!(Instant::now() < deadline, "no {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
 
 #[test]
 fn labels_and_limits_of_a_host_stay_until_a_start_gives_others() {
@@ -88,4 +107,160 @@ fn hosts_of_an_earlier_release_are_listed() {
     let link = HostLink::connect(&place.dir).unwrap();
     link.register(&HostFacts::default(), HostState::Standby).unwrap();
     link.beat(HostState::Standby, None, now()).unwrap();
+}
+
+#[test]
+fn hosts_give_each_other_hints() {
+    let server = server_place();
+    let (first, second) = (host_place(&server, "alpha"), host_place(&server, "beta"));
+    let store = first.store();
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Running)]);
+    let (leader, standby) =
+        (HostLink::connect(&first.dir).unwrap(), HostLink::connect(&second.dir).unwrap());
+    let (to_leader, leader_hints) = channel();
+    leader.listen_as_leader(move || to_leader.send(()).unwrap_or_default()).unwrap();
+    let (to_standby, standby_hints) = channel();
+    standby.listen_as_standby(move || to_standby.send(()).unwrap_or_default()).unwrap();
+    let next = |hints: &Receiver<()>| hints.recv_timeout(WAIT_MAX).unwrap();
+
+    standby.send_command("1", "{}").unwrap();
+    next(&leader_hints);
+    let id = RunId::mint(now(), [1; 10]);
+    standby.send_report((id, 0), "exit", "{}").unwrap();
+    next(&leader_hints);
+    let written: Result<_, StoreWriteError<DatabaseError>> = store.write(move |tx| {
+        tx.insert_run(&run_of_host(id, crate::ASSIGNED_RUN))?;
+        tx.set_run_assignment(id, "{}")
+    });
+    written.unwrap();
+    next(&standby_hints);
+    assert!(leader_hints.try_recv().is_err(), "those are for the other hosts");
+    // The lead is given away.
+    drop(store);
+    next(&standby_hints);
+    assert!(standby.beat(HostState::Standby, None, now()).unwrap().is_free);
+}
+
+#[test]
+fn a_standby_knows_when_the_lease_of_the_leader_ends() {
+    let server = server_place();
+    let (first, second) = (host_place(&server, "alpha"), host_place(&server, "beta"));
+    let standby = HostLink::connect(&second.dir).unwrap();
+    assert!(standby.beat(HostState::Standby, None, now()).unwrap().lease_left.is_zero());
+    let store = first.store();
+    wait_for("a lease", || {
+        let pulse = standby.beat(HostState::Standby, None, now()).unwrap();
+        assert!(pulse.lease_left <= HOST_LEASE, "{pulse:?}");
+        !pulse.lease_left.is_zero()
+    });
+    drop(store);
+    let pulse = standby.beat(HostState::Standby, None, now()).unwrap();
+    assert!(pulse.is_free && pulse.lease_left.is_zero(), "{pulse:?}");
+}
+
+#[test]
+fn a_writer_renews_its_lease_if_the_thread_that_it_relies_on_does_not() {
+    let server = server_place();
+    let place = host_place(&server, "alpha");
+    let store = place.store();
+    let lead = LeadLease::default();
+    store.rely_on(lead.clone());
+    lead.lose();
+    server.cluster.query("fleet", EXPIRE);
+    let is_renewed = "SELECT lease_until > now() FROM store_writer";
+    wait_for("a renewed lease", || server.cluster.query("fleet", is_renewed).trim() == "t");
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Pending)]);
+}
+
+#[test]
+fn jobs_are_listed_by_the_host_of_their_last_run() {
+    let server = server_place();
+    let place = host_place(&server, "alpha");
+    let store = place.store();
+    let statuses = [JobStatus::Completed, JobStatus::Failed];
+    let one = |number: u64| {
+        job(number, ["coder", "writer"][number as usize % 2], statuses[number as usize / 2 % 2])
+    };
+    let jobs: Vec<_> = (0..12).map(one).collect();
+    insert_jobs(&store, jobs.clone());
+    // The last jobs have not run yet. Every third one ran on two hosts.
+    let host_of = |number: u64| (number < 10).then(|| ["alpha", "beta"][number as usize % 2]);
+    let run = |number: u64, attempt: i64, host: &str| RunRecord {
+        id: RunId::mint(now(), [number as u8, attempt as u8, 0, 0, 0, 0, 0, 0, 0, 0]),
+        job_id: job_id(number),
+        attempt,
+        host: host.to_owned(),
+        ..run_of_host(RunId::mint(now(), [1; 10]), "finished")
+    };
+    let written: Result<_, StoreWriteError<DatabaseError>> = store.write(move |tx| {
+        for number in 0..10 {
+            if number % 3 == 0 {
+                tx.insert_run(&run(number, 1, "gamma"))?;
+            }
+            tx.insert_run(&run(number, 2, host_of(number).unwrap()))?;
+        }
+        Ok(())
+    });
+    written.unwrap();
+    let reader = place.reader();
+    for host in ["alpha", "beta", "gamma"] {
+        for agent in [None, Some("coder")] {
+            for status in [None, Some(JobStatus::Failed)] {
+                for since in [None, Some(later(5))] {
+                    let expected: Vec<_> = (0..12)
+                        .rev()
+                        .filter(|number| host_of(*number) == Some(host))
+                        .map(|number| jobs[number as usize].head.clone())
+                        .filter(|job| agent.is_none_or(|agent| job.agent == agent))
+                        .filter(|job| status.is_none_or(|status| job.status == status))
+                        .filter(|job| since.is_none_or(|since| job.started_at >= since))
+                        .map(|job| job.id)
+                        .collect();
+                    let (agent, host) = (agent.map(str::to_owned), Some(host.to_owned()));
+                    let filter = JobFilter { agent, status, since, host };
+                    let found = reader.job_list_rows(&filter, None, 100).unwrap();
+                    assert!(found.iter().all(|line| line.host == filter.host), "{found:?}");
+                    let found: Vec<_> = found.into_iter().map(|line| line.head.id).collect();
+                    assert_eq!(found, expected, "{filter:?}");
+                    let total = reader.count_jobs(&filter).unwrap();
+                    assert_eq!(total, expected.len() as i64, "{filter:?}");
+                }
+            }
+        }
+    }
+    let waiting = reader.job_list_row(&job_id(11)).unwrap().unwrap();
+    assert_eq!(waiting.host, None);
+}
+
+#[test]
+fn jobs_of_an_earlier_release_get_their_host() {
+    let server = server_place();
+    let place = host_place(&server, "alpha");
+    let store = place.store();
+    insert_jobs(&store, (1..4).map(|number| job(number, "coder", JobStatus::Completed)).collect());
+    let run = |number: u8, attempt: i64, host: &str| RunRecord {
+        id: RunId::mint(now(), [number, attempt as u8, 0, 0, 0, 0, 0, 0, 0, 0]),
+        job_id: job_id(number.into()),
+        attempt,
+        host: host.to_owned(),
+        ..run_of_host(RunId::mint(now(), [1; 10]), "finished")
+    };
+    // The second job ran before the fleet had hosts.
+    let runs = [run(1, 1, "gamma"), run(1, 2, "alpha"), run(2, 1, "some-machine")];
+    let written: Result<_, StoreWriteError<DatabaseError>> =
+        store.write(move |tx| runs.iter().try_for_each(|run| tx.insert_run(run)));
+    written.unwrap();
+    drop(store);
+    let link = HostLink::connect(&place.dir).unwrap();
+    link.register(&HostFacts::default(), HostState::Standby).unwrap();
+    let forms = crate::db::migrate::POSTGRES_FORMS;
+    let (_, migration) = forms.iter().find(|(name, _)| *name == "job_hosts").unwrap();
+    server.cluster.query("fleet", "ALTER TABLE executions DROP COLUMN host");
+    server.cluster.query("fleet", "ALTER TABLE job_marks DROP COLUMN host");
+    server.cluster.query("fleet", migration);
+    let found = place.reader().job_list_rows(&JobFilter::default(), None, 9).unwrap();
+    let hosts: Vec<_> = found.iter().map(|line| line.host.as_deref()).collect();
+    assert_eq!(hosts, [None, None, Some("alpha")]);
+    let filter = JobFilter { host: Some("alpha".to_owned()), ..JobFilter::default() };
+    assert_eq!(place.reader().count_jobs(&filter).unwrap(), 1);
 }

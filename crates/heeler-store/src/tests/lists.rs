@@ -81,7 +81,8 @@ fn filters_and_totals_agree() {
     for agent in [None, Some("coder"), Some("nobody")] {
         for status in [None, Some(JobStatus::Failed)] {
             for since in [None, Some(later(7)), Some(later(1000))] {
-                let filter = JobFilter { agent: agent.map(str::to_owned), status, since };
+                let agent_name = agent.map(str::to_owned);
+                let filter = JobFilter { agent: agent_name, status, since, host: None };
                 let expected: Vec<_> = whole
                     .iter()
                     .filter(|job| agent.is_none_or(|agent| job.agent == agent))
@@ -149,11 +150,19 @@ fn no_list_scans_or_sorts() {
         PAGE_OF_AGENT: SEARCH executions USING INDEX idx_executions_agent (agent=? AND (started_at,id)<(?,?)); SEARCH job_marks USING PRIMARY KEY (job=?) LEFT-JOIN
         PAGE_OF_STATUS: SEARCH executions USING INDEX idx_executions_status (status=? AND (started_at,id)<(?,?)); SEARCH job_marks USING PRIMARY KEY (job=?) LEFT-JOIN
         PAGE_OF_AGENT_STATUS: SEARCH executions USING INDEX idx_executions_agent_status (agent=? AND status=? AND (started_at,id)<(?,?)); SEARCH job_marks USING PRIMARY KEY (job=?) LEFT-JOIN
+        PAGE_OF_HOST: SEARCH executions USING INDEX idx_executions_host (host=? AND (started_at,id)<(?,?)); SEARCH job_marks USING PRIMARY KEY (job=?) LEFT-JOIN
+        PAGE_OF_HOST_STATUS: SEARCH executions USING INDEX idx_executions_host_status (host=? AND status=? AND (started_at,id)<(?,?)); SEARCH job_marks USING PRIMARY KEY (job=?) LEFT-JOIN
+        PAGE_OF_HOST_AGENT: SEARCH executions USING INDEX idx_executions_host (host=? AND (started_at,id)<(?,?)); SEARCH job_marks USING PRIMARY KEY (job=?) LEFT-JOIN
+        PAGE_OF_HOST_AGENT_STATUS: SEARCH executions USING INDEX idx_executions_host_status (host=? AND status=? AND (started_at,id)<(?,?)); SEARCH job_marks USING PRIMARY KEY (job=?) LEFT-JOIN
         PAGE_OF_SESSION: SEARCH executions USING INDEX idx_executions_session (session_id=? AND (started_at,id)<(?,?)); SEARCH job_marks USING PRIMARY KEY (job=?) LEFT-JOIN
         COUNT_SINCE: SEARCH executions USING COVERING INDEX idx_executions_newest (started_at>?)
         COUNT_SINCE_OF_AGENT: SEARCH executions USING COVERING INDEX idx_executions_agent (agent=? AND started_at>?)
         COUNT_SINCE_OF_STATUS: SEARCH executions USING COVERING INDEX idx_executions_status (status=? AND started_at>?)
         COUNT_SINCE_OF_AGENT_STATUS: SEARCH executions USING COVERING INDEX idx_executions_agent_status (agent=? AND status=? AND started_at>?)
+        COUNT_SINCE_OF_HOST: SEARCH executions USING COVERING INDEX idx_executions_host (host=? AND started_at>?)
+        COUNT_SINCE_OF_HOST_AGENT: SEARCH executions USING INDEX idx_executions_host (host=? AND started_at>?)
+        COUNT_SINCE_OF_HOST_STATUS: SEARCH executions USING COVERING INDEX idx_executions_host_status (host=? AND status=? AND started_at>?)
+        COUNT_SINCE_OF_HOST_AGENT_STATUS: SEARCH executions USING INDEX idx_executions_host_status (host=? AND status=? AND started_at>?)
         COUNT_SINCE_UNTIL_OF_STATUS: SEARCH executions USING COVERING INDEX idx_executions_status (status=? AND started_at>? AND started_at<?)
         IDS_FROM: SEARCH executions USING INDEX sqlite_autoindex_executions_1 (id>? AND id<?)
         IDS_FROM_END: SEARCH executions USING INDEX idx_executions_end (<expr>>? AND <expr><?)
@@ -316,6 +325,7 @@ fn a_list_tells_when_jobs_began_and_why_they_failed_and_nothing_that_others_wrot
         error: error.map(str::to_owned),
         title: job.prompt.as_deref().and_then(heeler_model::job_title),
         denied: None,
+        host: None,
     };
     let expected = [
         line(&foreign, Some(foreign.head.started_at), None),

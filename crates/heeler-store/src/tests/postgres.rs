@@ -420,7 +420,7 @@ pub(super) fn host_place(server: &ServerPlace, name: &str) -> TempStateDir {
 const ATTEMPTS_MAX: usize = 100;
 
 /// Ends the lease of the leader.
-const EXPIRE: &str = "UPDATE store_writer SET lease_until = now() - interval '1 hour'";
+pub(super) const EXPIRE: &str = "UPDATE store_writer SET lease_until = now() - interval '1 hour'";
 
 #[test]
 fn one_host_leads_and_another_takes_over_when_its_lease_has_ended() {
@@ -573,7 +573,7 @@ fn a_report_stays_until_its_run_has_a_result_or_is_replaced() {
     assert!(link.reports().unwrap().is_empty());
 }
 
-fn run_of_host(id: RunId, status: &str) -> RunRecord {
+pub(super) fn run_of_host(id: RunId, status: &str) -> RunRecord {
     RunRecord {
         id,
         job_id: job_id(1),

@@ -23,6 +23,9 @@ use crate::time_argument;
 
 pub(crate) use self::show::last_error;
 
+/// Place of the column with hosts in the table of jobs: after the status.
+const HOST_COLUMN: usize = 3;
+
 /// Help footer of `jobs cancel`.
 pub(crate) const CANCEL: &str = "Examples:
   heeler jobs cancel job-2026-11-15-k3v9q1
@@ -71,6 +74,9 @@ pub(crate) struct JobListArgs {
     /// Show only jobs with this status
     #[arg(short = 'S', long, value_name = "STATUS", value_parser = shared_args::job_status())]
     status: Option<JobStatus>,
+    /// Show only jobs with their last run on this host
+    #[arg(long, value_name = "NAME", add = shared_args::hosts())]
+    host: Option<String>,
     #[command(flatten)]
     pub(crate) page: ListPageArgs,
 }
@@ -141,6 +147,7 @@ fn list(global: &GlobalArgs, args: &JobListArgs) -> CommandResult {
         agent: args.page.agent.clone(),
         status: args.status,
         since,
+        host: args.host.clone(),
         before: args.page.before.clone(),
         limit,
     };
@@ -159,25 +166,10 @@ fn print_list(
     let (jobs, total) = (&page.jobs, page.total);
     let status = args.status.map(JobStatus::as_str);
     if jobs.is_empty() {
-        return Ok(output::print_line(args.page.empty_list_note("jobs", status, context))?);
+        let filter = status.or(args.host.as_deref());
+        return Ok(output::print_line(args.page.empty_list_note("jobs", filter, context))?);
     }
-    let mut lines = OutputTable::new(
-        &["ID", "AGENT", "STATUS", "TRIGGER", "STARTED", "TOOK", "PROMPT", "SUMMARY"],
-        &["AGENT", "TRIGGER", "PROMPT", "SUMMARY"],
-    );
-    for job in jobs {
-        lines.push(vec![
-            job.id.as_str().into(),
-            output::one_line(&job.agent).into(),
-            marked_status_text(job),
-            trigger(job).into(),
-            start_text(job, now).into(),
-            duration_text(job).unwrap_or_default().into(),
-            title_text(job).into(),
-            job_summary(job).into(),
-        ]);
-    }
-    lines.print()?;
+    job_table(jobs, now).print()?;
     if jobs.iter().any(|job| job.denied.is_some()) {
         output::print_note(
             "denied: the agent was not allowed to use a tool; `heeler jobs show ID` names it",
@@ -192,11 +184,42 @@ fn print_list(
     // The total counts all pages, so it does not say whether another one follows.
     if let Some(next) = &page.next {
         let (shown, total) = (jobs.len(), output::group_thousands(total.unsigned_abs()));
-        let next = args.page.next_page_command("jobs", status, next);
+        let command =
+            format!("jobs{}", shared_args::write_options(&[("--host", args.host.as_deref())]));
+        let next = args.page.next_page_command(&command, status, next);
         let older = format!("showing {shown} of {total}; older: {next}");
         output::print_note(&older)?;
     }
     Ok(())
+}
+
+/// Returns the table of jobs. Only a fleet with several hosts has a column for them.
+fn job_table(jobs: &[JobSummary], now: Timestamp) -> OutputTable {
+    let has_hosts = jobs.iter().any(|job| job.host.is_some());
+    let mut headings =
+        vec!["ID", "AGENT", "STATUS", "TRIGGER", "STARTED", "TOOK", "PROMPT", "SUMMARY"];
+    if has_hosts {
+        headings.insert(HOST_COLUMN, "HOST");
+    }
+    let mut lines = OutputTable::new(&headings, &["AGENT", "HOST", "TRIGGER", "PROMPT", "SUMMARY"]);
+    for job in jobs {
+        let mut cells = vec![
+            job.id.as_str().into(),
+            output::one_line(&job.agent).into(),
+            marked_status_text(job),
+            trigger(job).into(),
+            start_text(job, now).into(),
+            duration_text(job).unwrap_or_default().into(),
+            title_text(job).into(),
+            job_summary(job).into(),
+        ];
+        if has_hosts {
+            let host = job.host.as_deref().unwrap_or("-");
+            cells.insert(HOST_COLUMN, output::one_line(host).into());
+        }
+        lines.push(cells);
+    }
+    lines
 }
 
 /// Returns the schedule's name for a scheduled job, otherwise the trigger type.

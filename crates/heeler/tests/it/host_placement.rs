@@ -3,6 +3,8 @@
 //! Either host may lead at any time, because a slow machine can pause the leader. So no test depends on
 //! the host that leads.
 
+use std::collections::HashSet;
+
 use heeler_model::{JobId, JobStatus};
 use heeler_testkit::PostgresCluster;
 use serde_json::Value as Json;
@@ -81,6 +83,10 @@ fn jobs_go_to_hosts_with_their_labels_that_have_room_and_are_not_drained() {
     let (host, reason) = place(&first, &one);
     assert_eq!(host, "beta", "{reason}");
     assert_eq!(reason, "it is the only host with gpu that has room");
+    wait_for("the host in the status", || {
+        let output = first.command("status").output().unwrap();
+        String::from_utf8_lossy(&output.stdout).contains("running on beta").then_some(())
+    });
     let two = trigger(&first, &mut alpha, "gated");
     wait_for_reason(&first, &two, "`beta` has reached its limit of 1 concurrent runs");
     let brief = trigger(&first, &mut alpha, "brief");
@@ -121,6 +127,23 @@ fn jobs_go_to_hosts_with_their_labels_that_have_room_and_are_not_drained() {
     let other = trigger(&first, &mut alpha, "talker");
     completes_on(&first, &other, "alpha");
     assert_ne!(session(&talk), session(&other));
+
+    // Lists show the hosts, and find jobs by them.
+    let listed = json(&second, &["jobs", "--host", "beta"]);
+    let jobs = listed["jobs"].as_array().unwrap();
+    let ids: HashSet<&str> = jobs.iter().map(|job| job["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, [&one, &two, &gated, &talk, &again].map(JobId::as_str).into());
+    assert_eq!(listed["total"], 5, "{listed}");
+    assert!(jobs.iter().all(|job| job["host"] == "beta"), "{listed}");
+    let listed = json(&first, &["jobs", "--host", "beta", "--agent", "talker"]);
+    assert_eq!(listed["total"], 2, "{listed}");
+    let output = first.command("jobs").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let heading = text.lines().next().unwrap();
+    assert!(heading.contains("HOST") && text.contains("beta"), "{text}");
+    let output = first.command("jobs").args(["--host", "gamma"]).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(4) && text.contains("no host `gamma`"), "{text}");
     stop(&second, beta);
     stop(&first, alpha);
 }

@@ -97,32 +97,52 @@ fn send(herd: &Herd, life: &mut Life, agent: &str) -> JobId {
     })
 }
 
-/// Most queries per second of an idle leader and an idle standby together. Two readers that look for rows
-/// five times per second would send 10 alone.
-const IDLE_QUERIES_MAX: f64 = 8.0;
+/// Most statements per second of an idle host. Signs of life are one each, and there is nothing else to do.
+const IDLE_STATEMENTS_MAX: f64 = 2.0;
+
+/// Starts a server that counts the statements of each user, with a user for each of these hosts.
+fn counting_cluster(hosts: &[&str]) -> PostgresCluster {
+    let mut cluster = PostgresCluster::start();
+    cluster.query("postgres", "ALTER SYSTEM SET shared_preload_libraries = 'pg_stat_statements'");
+    cluster.kill();
+    cluster.start_server();
+    cluster.create_database("fleet");
+    cluster.query("postgres", "CREATE EXTENSION pg_stat_statements");
+    for host in hosts {
+        cluster.query("postgres", &format!("CREATE ROLE {host} SUPERUSER LOGIN"));
+    }
+    cluster
+}
 
 #[test]
-fn idle_hosts_send_few_queries() {
-    let cluster = cluster();
-    let (first, second) = (herd(&cluster), herd(&cluster));
+fn idle_hosts_send_few_statements() {
+    let names = ["alpha", "beta"];
+    let cluster = counting_cluster(&names);
+    let [first, second] = names.map(|name| {
+        let url = cluster.url("fleet").replacen("heeler@", &format!("{name}@"), 1);
+        Herd::of(&format!("store: {url}\nweb: {{enabled: false}}\n{AGENTS}"))
+    });
     let (alpha, _) = first.begin(&["--host", "alpha"]);
     let (beta, _) = second.begin(&["--host", "beta"]);
-    // The server adds the queries of an idle connection within ten seconds.
-    let count = || -> (f64, f64) {
-        let sql = "SELECT xact_commit + xact_rollback, EXTRACT(EPOCH FROM clock_timestamp()) \
-            FROM pg_stat_database WHERE datname = 'fleet'";
-        let text = cluster.query("postgres", sql);
-        let (count, at) = text.trim().split_once('|').unwrap();
-        (count.parse().unwrap(), at.parse().unwrap())
-    };
-    // A change of the leader takes many queries, so one quiet period is enough.
+    let number = |sql: &str| -> f64 { cluster.query("postgres", sql).trim().parse().unwrap() };
+    let time = || number("SELECT EXTRACT(EPOCH FROM clock_timestamp())");
+    // A change of the leader takes many statements, so one quiet period is enough.
     wait_for("a quiet period", || {
-        let begun = count();
+        let begun = time();
+        cluster.query("postgres", "SELECT pg_stat_statements_reset()");
         cluster.query("postgres", "SELECT pg_sleep(20)");
-        let ended = count();
-        let rate = (ended.0 - begun.0) / (ended.1 - begun.1);
-        eprintln!("{rate:.2} queries per second");
-        (rate <= IDLE_QUERIES_MAX && rate > 0.0).then_some(())
+        let rates = names.map(|name| {
+            let sql = format!(
+                "SELECT COALESCE(SUM(calls), 0) FROM pg_stat_statements JOIN pg_roles \
+                 ON pg_roles.oid = userid WHERE rolname = '{name}'"
+            );
+            number(&sql) / (time() - begun)
+        });
+        let most = "SELECT rolname, calls, left(query, 160) FROM pg_stat_statements \
+            JOIN pg_roles ON pg_roles.oid = userid WHERE rolname <> 'heeler' \
+            ORDER BY calls DESC LIMIT 12";
+        eprintln!("{rates:.2?} statements per second:\n{}", cluster.query("postgres", most));
+        rates.iter().all(|rate| *rate > 0.0 && *rate <= IDLE_STATEMENTS_MAX).then_some(())
     });
     crate::host_runs::stop(&second, beta);
     crate::host_runs::stop(&first, alpha);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-use super::PostgresConnection;
+use super::{HOST_CHANNEL, PostgresConnection};
 use crate::db::database_error::{DatabaseError, failed};
 use crate::db::postgres_error::PostgresError;
 
@@ -251,7 +251,8 @@ impl PostgresConnection {
         let term = claim.term;
         // Without an answer the lease expires by itself.
         let released = self.simple_query(&format!(
-            "UPDATE store_writer SET instance = NULL, lease_until = NULL WHERE term = {term}"
+            "UPDATE store_writer SET instance = NULL, lease_until = NULL WHERE term = {term}; \
+             NOTIFY {HOST_CHANNEL}"
         ));
         if let Err(error) = released {
             tracing::warn!(%error, "cannot release the lease of the database");

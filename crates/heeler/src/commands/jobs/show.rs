@@ -75,11 +75,12 @@ fn print(job: &JobDetails, now: Timestamp) -> CommandResult {
     };
     // A job may have only one recorded time, which would be printed twice.
     let asked = item.started_at.is_none_or(|at| at != item.asked_at);
-    let fields: [(&str, Option<SafeText>); 31] = [
+    let fields: [(&str, Option<SafeText>); 32] = [
         ("job", Some(item.id.as_str().into())),
         ("agent", Some(item.agent.as_str().into())),
         ("status", Some(status)),
         ("denied", item.denied.as_deref().map(|tools| denied_text(tools).into())),
+        ("host", text(&item.host)),
         ("interrupted", job.interrupted.then(|| "yes, by a crash".into())),
         ("trigger", Some(item.trigger_type.as_str().into())),
         ("schedule", text(&item.schedule)),

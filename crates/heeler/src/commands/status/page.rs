@@ -375,7 +375,12 @@ fn add_failed(
 }
 
 fn job_row(job: &JobSummary, count: usize, now: Timestamp) -> [SafeText; 5] {
-    let status = marked_status_text(job);
+    let status = match (&job.host, job.status) {
+        (Some(host), JobStatus::Running) => {
+            marked_status_text(job).append(format!(" on {}", output::one_line(host)))
+        }
+        _ => marked_status_text(job),
+    };
     let (status, since) = match count {
         1 => (status, start_text(job, now)),
         _ => (status.append(format!(" ×{count}")), format!("last {}", start_text(job, now))),
