@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 
 use crate::agent_api::complete_network;
-use crate::agent_program::ProgramSetting;
+use crate::agent_program::{ProgramSetting, resolve_runtime};
 use crate::amount::UsdAmount;
 use crate::capabilities::RuntimeSettings;
 use crate::chat_config::ChatConfig;
@@ -51,8 +51,9 @@ section! {
         /// Purpose of the agent, for readers.
         description: Option<String>,
         /// How Heeler talks to the agent: `sdk` and `cli` are Claude Code, `codex` is Codex, `acp` is
-        /// any `program` that speaks the Agent Client Protocol, `scripted` follows the `script`
-        /// without a model, `command` runs the `command`. `docs/agents.md` compares them.
+        /// any `program` that speaks the Agent Client Protocol, `qwen` is Qwen Code (short for `sdk`
+        /// with `program: qwen`), `scripted` follows the `script` without a model, `command` runs the
+        /// `command`. `docs/agents.md` compares them.
         runtime: RuntimeType = "sdk",
         /// Steps of a scripted agent: a list, or the path of a file that holds the list. The steps
         /// are described in `docs/scripted.md`.
@@ -62,8 +63,9 @@ section! {
         /// is a message; after the first 1,000 lines, lines that arrive together form one message.
         /// Standard error is also logged.
         command: Option<SpannedValue<NonBlankText>>,
-        /// Program of an agent with `runtime: acp` or `codex`: the name of a known agent, such as
-        /// `gemini` or `goose`, a path, or a block of settings. Described in `docs/agents.md`.
+        /// Program of an agent with `runtime: acp`, `codex` or `qwen`: the name of a known agent, such
+        /// as `gemini` or `goose`, a path, or a block of settings. With `runtime: sdk` it is `qwen`.
+        /// Described in `docs/agents.md`.
         program: Option<SpannedValue<ProgramSetting>>,
         /// Directory in which the agent runs, relative to this file. Defaults to the directory of
         /// the agent's file.
@@ -382,6 +384,7 @@ impl AgentConfig {
     ) -> Option<AgentConfig> {
         // Kept until all checks are done, so that every fault is reported.
         let name = qualified_name(&keys, origin, reader);
+        keys.runtime = resolve_runtime(keys.runtime, keys.program.as_ref().map(|it| &it.value));
         unused_keys::warn_claude_only_keys(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
         complete_network(&mut keys, runtime.as_ref(), origin, reader);
@@ -630,7 +633,7 @@ fn check_runtime(
     }
     let settings = runtime_settings(keys, origin);
     settings.refuse_program(reader);
-    if matches!(runtime, RuntimeType::Acp | RuntimeType::Codex) {
+    if runtime.has_program() {
         return settings.check_program(reader);
     }
     let mut missing = |key: &str| {
@@ -653,7 +656,7 @@ fn check_runtime(
             Some(command) => Some(RuntimeConfig::Command(command.value.0.clone())),
             None => missing("command"),
         },
-        RuntimeType::Acp | RuntimeType::Codex => unreachable!("checked above"),
+        RuntimeType::Acp | RuntimeType::Codex | RuntimeType::Qwen => unreachable!("checked above"),
     }
 }
 

@@ -41,13 +41,7 @@ pub(crate) struct UnreachableApi {
 impl AgentApiHosts {
     /// Finds the hosts. `None` for an agent of which the default is right: Claude, scripts, commands.
     pub(crate) fn find(runtime: &RuntimeConfig, env: &EnvVars) -> Option<AgentApiHosts> {
-        let program = match runtime {
-            RuntimeConfig::Acp(program) | RuntimeConfig::Codex(program) => program,
-            RuntimeConfig::Sdk
-            | RuntimeConfig::Cli
-            | RuntimeConfig::Scripted(_)
-            | RuntimeConfig::Command(_) => return None,
-        };
+        let program = runtime.program()?;
         let preset = match runtime {
             RuntimeConfig::Codex(_) => Some(EgressPreset::Openai),
             _ => program.known.and_then(|known| known.preset),
@@ -169,7 +163,7 @@ pub(crate) fn complete_network(
 ) {
     // A runtime with faults has been reported.
     let Some(runtime) = runtime else { return };
-    let (RuntimeConfig::Acp(program) | RuntimeConfig::Codex(program)) = runtime else { return };
+    let Some(program) = runtime.program() else { return };
     let Some(hosts) = AgentApiHosts::find(runtime, &keys.env) else { return };
     let has_presets = find_value(origin.tree, "sandbox.network.presets").is_some();
     let sandbox = keys.sandbox.as_mut().filter(|it| it.value.settings().is_some());
@@ -227,7 +221,7 @@ impl ApiCureWords {
                 base_url_variable: Some(CODEX_BASE_URL_VARIABLE),
                 program_key: "program",
             },
-            (RuntimeType::Acp, Some(known)) => ApiCureWords {
+            (RuntimeType::Acp | RuntimeType::Qwen, Some(known)) => ApiCureWords {
                 title: known.title.to_owned(),
                 login: known.login.cure.to_owned(),
                 base_url_variable: known.base_url_variables.first().copied(),

@@ -16,7 +16,10 @@ words! {
         Codex = "codex",
         Gemini = "gemini",
         Goose = "goose",
+        /// Qwen Code by ACP.
         Qwen = "qwen",
+        /// Qwen Code by its dialect of Claude's protocol.
+        QwenSdk = "qwen-sdk",
         Opencode = "opencode",
         Copilot = "copilot",
         Grok = "grok",
@@ -108,6 +111,7 @@ impl CertifiedAgent {
         match self {
             CertifiedAgent::Claude => CLAUDE_TESTED_VERSION,
             CertifiedAgent::Codex => CODEX_TESTED_VERSION,
+            CertifiedAgent::QwenSdk => known("qwen"),
             _ => known(self.as_str()),
         }
     }
@@ -119,7 +123,7 @@ impl CertifiedAgent {
             | CertifiedAgent::Codex
             | CertifiedAgent::Gemini
             | CertifiedAgent::Goose => true,
-            CertifiedAgent::Qwen => SHORT_LIST.contains(&scenario),
+            CertifiedAgent::Qwen | CertifiedAgent::QwenSdk => SHORT_LIST.contains(&scenario),
             CertifiedAgent::Opencode
             | CertifiedAgent::Copilot
             | CertifiedAgent::Grok
@@ -142,6 +146,7 @@ impl CertifiedAgent {
                 | AgentScenario::AcceptEdits
                 | AgentScenario::ChangedInput,
             ) => NotOffered("it runs commands without asking"),
+            (CertifiedAgent::QwenSdk, AgentScenario::MaxTurns) => Works,
             (
                 _,
                 AgentScenario::MaxTurns | AgentScenario::ToolList | AgentScenario::ChangedInput,

@@ -1,8 +1,9 @@
-//! Agent programs: the table of known agents that speak ACP, and the key `program`.
+//! Agent programs: the table of known agents, and the key `program`.
 //!
 //! `runtime` names how to talk to an agent, `program` names the program. A known agent is one entry
 //! of [`KNOWN_AGENTS`]: its command line, its modes and its deviations from the protocol, as data.
-//! Another agent that speaks ACP needs its path and arguments only. Start at [`AgentProgram`].
+//! Another agent that speaks ACP needs its path and arguments only. One of the agents also speaks a
+//! dialect of Claude's protocol ([`resolve_runtime`]). Start at [`AgentProgram`].
 
 use serde_json::Value as Json;
 
@@ -350,7 +351,7 @@ pub fn find_known_agent(name: &str) -> Option<&'static KnownAgent> {
 }
 
 section! {
-    /// Program of an agent with `runtime: acp` or `runtime: codex`.
+    /// Program of an agent with `runtime: acp`, `codex` or `qwen`.
     pub(crate) struct AgentProgramKeys ("program") {
         /// Name of a known agent, as `heeler agent capabilities` lists them. It sets the command
         /// line and the deviations from the protocol.
@@ -397,7 +398,26 @@ impl ConfigValue for ProgramSetting {
     }
 }
 
-/// Checked program of an agent with `runtime: acp` or `runtime: codex`.
+/// Known agent that speaks a dialect of Claude's protocol, besides ACP.
+const DIALECT_AGENT: &str = "qwen";
+
+/// Returns the runtime of an agent: `runtime: sdk` with `program: qwen` is `runtime: qwen`.
+pub(crate) fn resolve_runtime(
+    runtime: RuntimeType,
+    setting: Option<&ProgramSetting>,
+) -> RuntimeType {
+    let agent = match setting {
+        Some(ProgramSetting::Name(name)) => Some(name.as_str()),
+        Some(ProgramSetting::Settings(keys)) => keys.agent.as_deref(),
+        Some(ProgramSetting::Path(_)) | None => None,
+    };
+    match (runtime, agent) {
+        (RuntimeType::Sdk, Some(DIALECT_AGENT)) => RuntimeType::Qwen,
+        (runtime, _) => runtime,
+    }
+}
+
+/// Checked program of an agent with `runtime: acp`, `codex` or `qwen`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentProgram {
     /// Entry of the table, unless the agent is not in it.
@@ -422,6 +442,7 @@ impl AgentProgram {
     ) -> Result<AgentProgram, (String, String)> {
         match runtime {
             RuntimeType::Codex => AgentProgram::codex(setting),
+            RuntimeType::Qwen => AgentProgram::qwen(setting),
             _ => AgentProgram::acp(setting),
         }
     }
@@ -443,6 +464,32 @@ impl AgentProgram {
             }
         };
         Ok(AgentProgram { known: None, path, args: Vec::new(), asks_before_commands: true })
+    }
+
+    fn qwen(setting: Option<&ProgramSetting>) -> Result<AgentProgram, (String, String)> {
+        let known = find_known_agent(DIALECT_AGENT).expect("the table has the agent");
+        let (path, args) = match setting {
+            None => (None, None),
+            Some(ProgramSetting::Name(name)) => (Some(ProgramPath::named(name)), None),
+            Some(ProgramSetting::Path(path)) => (Some(path.clone()), None),
+            Some(ProgramSetting::Settings(AgentProgramKeys { agent, path, args, asks: None }))
+                if agent.as_ref().is_none_or(|agent| agent == DIALECT_AGENT) =>
+            {
+                (path.clone(), args.clone())
+            }
+            Some(ProgramSetting::Settings(_)) => {
+                let message =
+                    "with `runtime: qwen` the key `program` has a path and arguments only";
+                return Err((message.to_owned(), "remove the other keys".to_owned()));
+            }
+        };
+        Ok(AgentProgram {
+            known: Some(known),
+            path: path.unwrap_or_else(|| ProgramPath::named(known.program)),
+            // The options of the protocol follow them.
+            args: args.unwrap_or_default(),
+            asks_before_commands: known.asks_before_commands,
+        })
     }
 
     fn acp(setting: Option<&ProgramSetting>) -> Result<AgentProgram, (String, String)> {

@@ -7,19 +7,20 @@ use crate::runtime::RuntimeType;
 use crate::token_price::ESTIMATED_PRICES;
 
 /// Runtimes in the order of the table's columns.
-pub const COMPARED_RUNTIMES: [RuntimeType; 4] =
-    [RuntimeType::Sdk, RuntimeType::Cli, RuntimeType::Codex, RuntimeType::Acp];
+pub const COMPARED_RUNTIMES: [RuntimeType; 5] =
+    [RuntimeType::Sdk, RuntimeType::Cli, RuntimeType::Codex, RuntimeType::Acp, RuntimeType::Qwen];
 
 /// Renders the page.
 pub fn agents_markdown() -> String {
     let mut page = include_str!("agents_intro.md").to_owned();
     page.push_str("## What each runtime offers\n\n");
     page.push_str(
-        "`sdk` and `cli` are Claude Code. A config that needs something missing is refused.\n\n",
+        "`sdk` and `cli` are Claude Code, `qwen` is Qwen Code (`runtime: sdk` with `program: qwen`). A config that \
+         needs something missing is refused.\n\n",
     );
     page.push_str("| |");
     COMPARED_RUNTIMES.iter().for_each(|runtime| page.push_str(&format!(" `{runtime}` |")));
-    page.push_str("\n|---|---|---|---|---|\n");
+    page.push_str("\n|---|---|---|---|---|---|\n");
     for capability in RuntimeCapability::ALL {
         page.push_str(&format!("| {capability} |"));
         for runtime in COMPARED_RUNTIMES {
@@ -56,8 +57,9 @@ pub fn agents_markdown() -> String {
     page.push_str(
         "Each cell with `works` is a test that runs the real program of this version against a fake of its API. \
          `refused` means that a config or an answer that asks for it is refused with the reason. Every change of \
-         Heeler is tested with claude, codex, gemini and goose, and in four scenarios with qwen. `cargo xtask prove \
-         agents` runs all cells.\n\n",
+         Heeler is tested with claude, codex, gemini and goose, and in four scenarios with qwen. The column `qwen` is \
+         Qwen Code with `runtime: acp`, and `qwen-sdk` with `runtime: sdk`. `cargo xtask prove agents` runs all \
+         cells.\n\n",
     );
     page.push_str(&conformance_markdown());
     page

@@ -87,6 +87,7 @@ impl RuntimeCapability {
             },
             RuntimeType::Acp => self.acp_offer(),
             RuntimeType::Codex => self.codex_offer(),
+            RuntimeType::Qwen => self.qwen_offer(),
             RuntimeType::Scripted => match self {
                 RuntimeCapability::ToolLists
                 | RuntimeCapability::MaxTurns
@@ -168,6 +169,41 @@ impl RuntimeCapability {
             RuntimeCapability::ClaudeSettings => Missing("this key is about Claude Code"),
         }
     }
+
+    fn qwen_offer(self) -> CapabilityOffer {
+        use CapabilityOffer::{Limited, Missing, Offered};
+        match self {
+            RuntimeCapability::Questions => Limited(
+                "Qwen Code decides what it asks about, and denies a question after 10 minutes",
+            ),
+            RuntimeCapability::Messages
+            | RuntimeCapability::Resume
+            | RuntimeCapability::McpServers => Offered,
+            RuntimeCapability::ChangedInput => {
+                Missing("Qwen Code runs an action with its original input: allow or deny it")
+            }
+            RuntimeCapability::Review => {
+                Missing("Qwen Code asks only about what it considers worth asking")
+            }
+            RuntimeCapability::ToolLists => Missing(
+                "Qwen Code has no hook that enforces a list of tools: restrict the agent by \
+                 `sandbox`",
+            ),
+            RuntimeCapability::MaxTurns => Limited("they are counted for each message"),
+            RuntimeCapability::Cost => Limited("by its tokens and the price of `model`"),
+            RuntimeCapability::Steering => Limited("a message waits for the end of the turn"),
+            RuntimeCapability::Fork => Limited(FORK_AS_TEXT),
+            RuntimeCapability::Summary => Missing(
+                "Heeler does not summarize sessions of Qwen Code yet; Qwen Code compresses them",
+            ),
+            RuntimeCapability::SystemPrompt => {
+                Limited("it is an argument of the program, which other users can read")
+            }
+            RuntimeCapability::ClaudeSettings => Missing("this key is about Claude Code"),
+            RuntimeCapability::RateLimits => Missing("Qwen Code reports no limits of the API"),
+            RuntimeCapability::Effort => Limited("if the model thinks"),
+        }
+    }
 }
 
 /// Keys of an agent that need a capability, as paths.
@@ -237,6 +273,7 @@ impl RuntimeSettings<'_> {
         }
         Some(match runtime {
             RuntimeType::Codex => RuntimeConfig::Codex(program),
+            RuntimeType::Qwen => RuntimeConfig::Qwen(program),
             _ => RuntimeConfig::Acp(program),
         })
     }
@@ -288,7 +325,7 @@ impl RuntimeSettings<'_> {
     pub(crate) fn check_prices(&self, reader: &mut ConfigReader) {
         let reason = match self.runtime {
             // Each program is checked on its own.
-            RuntimeType::Acp | RuntimeType::Codex => return,
+            RuntimeType::Acp | RuntimeType::Codex | RuntimeType::Qwen => return,
             RuntimeType::Sdk | RuntimeType::Cli => "Claude Code reports its cost itself",
             RuntimeType::Scripted => "a script reports the cost of its steps itself",
             RuntimeType::Command => "a command uses no model",
@@ -307,13 +344,16 @@ impl RuntimeSettings<'_> {
     /// Refuses `program` with a runtime that has none.
     pub(crate) fn refuse_program(&self, reader: &mut ConfigReader) {
         let cure = match self.runtime {
-            RuntimeType::Acp | RuntimeType::Codex => return,
-            RuntimeType::Sdk | RuntimeType::Cli => "`claude_path` names the `claude` program",
+            RuntimeType::Acp | RuntimeType::Codex | RuntimeType::Qwen => return,
+            RuntimeType::Sdk => {
+                "`claude_path` names the `claude` program; `qwen` is the only other"
+            }
+            RuntimeType::Cli => "`claude_path` names the `claude` program",
             RuntimeType::Scripted | RuntimeType::Command => "this runtime starts no agent program",
         };
         let Some(program) = self.program else { return };
         let message = format!(
-            "`program` needs `runtime: acp` or `runtime: codex`; the runtime is `{}`",
+            "`program` needs `runtime: acp`, `codex` or `qwen`; the runtime is `{}`",
             self.runtime
         );
         reader.error(program.at, message).expected(cure);

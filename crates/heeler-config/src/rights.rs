@@ -286,6 +286,9 @@ fn compare_actions(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec<R
         RuntimeConfig::Codex(_) => {
             return found.push(RightDifference::Unchecked { runtime: "codex" });
         }
+        RuntimeConfig::Qwen(_) => {
+            return found.push(RightDifference::Unchecked { runtime: "qwen" });
+        }
         RuntimeConfig::Sdk | RuntimeConfig::Cli => {}
     }
     let (has, of_caller) = (target.permission_mode, caller.permission_mode);

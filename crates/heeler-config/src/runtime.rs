@@ -25,6 +25,9 @@ words! {
         Acp = "acp",
         /// Codex through `codex app-server`.
         Codex = "codex",
+        /// Qwen Code through its dialect of the Agent SDK protocol: `runtime: sdk` with
+        /// `program: qwen`.
+        Qwen = "qwen",
     }
 }
 
@@ -76,9 +79,31 @@ pub enum RuntimeConfig {
     Acp(AgentProgram),
     /// Codex through its app server.
     Codex(AgentProgram),
+    /// Qwen Code through its dialect of the Agent SDK protocol.
+    Qwen(AgentProgram),
+}
+
+impl RuntimeType {
+    /// Returns true if an agent with this runtime has a program of its own, besides Claude Code.
+    pub fn has_program(self) -> bool {
+        matches!(self, RuntimeType::Acp | RuntimeType::Codex | RuntimeType::Qwen)
+    }
 }
 
 impl RuntimeConfig {
+    /// Returns the program of an agent that is not Claude.
+    pub fn program(&self) -> Option<&AgentProgram> {
+        match self {
+            RuntimeConfig::Acp(program)
+            | RuntimeConfig::Codex(program)
+            | RuntimeConfig::Qwen(program) => Some(program),
+            RuntimeConfig::Sdk
+            | RuntimeConfig::Cli
+            | RuntimeConfig::Scripted(_)
+            | RuntimeConfig::Command(_) => None,
+        }
+    }
+
     /// Returns the type of the runtime.
     pub fn kind(&self) -> RuntimeType {
         match self {
@@ -88,6 +113,7 @@ impl RuntimeConfig {
             RuntimeConfig::Command(_) => RuntimeType::Command,
             RuntimeConfig::Acp(_) => RuntimeType::Acp,
             RuntimeConfig::Codex(_) => RuntimeType::Codex,
+            RuntimeConfig::Qwen(_) => RuntimeType::Qwen,
         }
     }
 }

@@ -67,7 +67,11 @@ pub(crate) fn warn_claude_only_keys(
 ) {
     let does = match runtime {
         // Claude has rules for its tools. For other agents such keys are refused or translated.
-        RuntimeType::Sdk | RuntimeType::Cli | RuntimeType::Acp | RuntimeType::Codex => return,
+        RuntimeType::Sdk
+        | RuntimeType::Cli
+        | RuntimeType::Acp
+        | RuntimeType::Codex
+        | RuntimeType::Qwen => return,
         RuntimeType::Scripted => "a script executes all of its steps",
         RuntimeType::Command => "a command may do everything that its user may do",
     };

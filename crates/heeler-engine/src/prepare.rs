@@ -327,7 +327,9 @@ fn resolve_work(
             (claude.protected, claude.unreadable) = (protected, unreadable);
             claude.instructed = instructed;
         }
-        RuntimeLaunchSpec::Acp(program) | RuntimeLaunchSpec::Codex(program) => {
+        RuntimeLaunchSpec::Acp(program)
+        | RuntimeLaunchSpec::Codex(program)
+        | RuntimeLaunchSpec::Qwen(program) => {
             program.protected = protection().protected;
         }
         RuntimeLaunchSpec::Script { .. } | RuntimeLaunchSpec::Command { .. } => {}

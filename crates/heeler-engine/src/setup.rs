@@ -269,7 +269,7 @@ impl DaemonSetup {
         }
         let given = environment::select_environment(agent, &self.env).ok()?;
         // Other programs have logins and limits of their own.
-        if let RuntimeConfig::Acp(program) | RuntimeConfig::Codex(program) = &agent.runtime {
+        if let Some(program) = agent.runtime.program() {
             return Some(program_credential(program, &given.env));
         }
         let value = |name: &str| given.env.get(name).filter(|value| !value.is_empty());

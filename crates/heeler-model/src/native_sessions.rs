@@ -51,7 +51,9 @@ impl NativeSessionLocation {
                 NativeSessionLocation::Directory(home.join("scripted/projects"))
             }
             // Each agent program keeps its sessions in its own place and format.
-            RuntimeType::Acp | RuntimeType::Codex => NativeSessionLocation::Unknown,
+            RuntimeType::Acp | RuntimeType::Codex | RuntimeType::Qwen => {
+                NativeSessionLocation::Unknown
+            }
             // A command has no conversation.
             RuntimeType::Command => NativeSessionLocation::None,
             RuntimeType::Sdk | RuntimeType::Cli => {

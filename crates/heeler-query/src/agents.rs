@@ -116,6 +116,7 @@ pub fn runtime_name(runtime: &RuntimeConfig) -> &'static str {
         RuntimeConfig::Command(_) => "command",
         RuntimeConfig::Acp(_) => "acp",
         RuntimeConfig::Codex(_) => "codex",
+        RuntimeConfig::Qwen(_) => "qwen",
     }
 }
 

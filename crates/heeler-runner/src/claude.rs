@@ -8,7 +8,7 @@
 mod args;
 mod call_policy;
 mod cli;
-mod control_messages;
+pub(crate) mod control_messages;
 mod progress;
 mod sdk;
 mod shell_parser;

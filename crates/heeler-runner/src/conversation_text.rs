@@ -39,7 +39,7 @@ const PROMPT_HEADING: &str = "The record ends here. The prompt for you:";
 pub(crate) fn is_handed_over(spec: &RunSpec) -> Result<bool, DiskError> {
     let SessionStart::Fork { id, .. } = &spec.session.start else { return Ok(false) };
     match spec.runtime {
-        RuntimeType::Acp | RuntimeType::Codex => Ok(true),
+        RuntimeType::Acp | RuntimeType::Codex | RuntimeType::Qwen => Ok(true),
         RuntimeType::Command => Ok(false),
         RuntimeType::Sdk | RuntimeType::Cli | RuntimeType::Scripted => {
             let log = session::log_path(spec, id);

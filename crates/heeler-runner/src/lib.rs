@@ -31,6 +31,7 @@ pub mod protocol_fuzz;
 #[cfg(test)]
 mod protocol_replay;
 mod questions;
+mod qwen;
 mod run;
 mod runtime;
 mod runtime_context;

@@ -16,7 +16,7 @@ mod tool_definition;
 mod tool_note;
 mod worker_tools;
 
-pub(crate) use config::{InjectedMcpTransport, build_mcp_config};
+pub(crate) use config::{CALL_TIME_MAX_MS, InjectedMcpTransport, build_mcp_config};
 pub use fleet_client::{
     FleetClient, StartedJob, TaskSnapshot, WorkerMessageDelivery, WorkerSnapshot, WorkerState,
 };

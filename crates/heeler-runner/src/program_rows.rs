@@ -84,6 +84,16 @@ impl CollectedText {
         })
     }
 
+    /// Returns the collected text without this end as a row.
+    pub(crate) fn flush_before(&mut self, end: &str) -> Option<RuntimeEffect> {
+        if let Some(part) = &mut self.part
+            && let Some(rest) = part.text.strip_suffix(end)
+        {
+            part.text.truncate(rest.len());
+        }
+        self.flush()
+    }
+
     /// Takes a text that the agent repeats as a whole at its end; the collected parts are dropped.
     pub(crate) fn complete(&mut self, text: &str) -> Vec<RuntimeEffect> {
         self.part = None;
@@ -215,6 +225,9 @@ pub(crate) fn unknown_message(kind: &str, message: &Json) -> RuntimeEffect {
     RuntimeEffect::Message(AgentMessage::from_body(MessageBody::Unknown { kind, text }))
 }
 
+/// Key of the tokens of the session in the result of a turn.
+const SESSION_USAGE_KEY: &str = "session_usage";
+
 /// End of a turn.
 #[derive(Debug, Default)]
 pub(crate) struct TurnEnd<'t> {
@@ -227,6 +240,8 @@ pub(crate) struct TurnEnd<'t> {
     pub(crate) usage: Option<TurnUsage>,
     /// Requests that the usage does not cover, for people who read the row.
     pub(crate) usage_note: Option<&'static str>,
+    /// Tokens of the session until now, for the next run that continues it.
+    pub(crate) session_usage: Option<TurnUsage>,
     /// Cost of the session until now, as the agent reports it.
     pub(crate) session_cost_usd: Option<f64>,
     /// Cost of the turn by its tokens. It counts only if the agent reports no cost.
@@ -254,6 +269,36 @@ impl TurnUsage {
         }
     }
 
+    pub(crate) fn plus(self, other: TurnUsage) -> TurnUsage {
+        TurnUsage {
+            input: self.input.saturating_add(other.input),
+            cache_read: self.cache_read.saturating_add(other.cache_read),
+            cache_write: self.cache_write.saturating_add(other.cache_write),
+            output: self.output.saturating_add(other.output),
+        }
+    }
+
+    /// Returns the larger count of each kind.
+    pub(crate) fn at_least(self, other: TurnUsage) -> TurnUsage {
+        TurnUsage {
+            input: self.input.max(other.input),
+            cache_read: self.cache_read.max(other.cache_read),
+            cache_write: self.cache_write.max(other.cache_write),
+            output: self.output.max(other.output),
+        }
+    }
+
+    /// Reads the tokens of the session from the last result of its transcript.
+    pub(crate) fn of_session(last_result: &Json) -> Option<TurnUsage> {
+        let count = |key: &str| last_result[SESSION_USAGE_KEY][key].as_u64();
+        Some(TurnUsage {
+            input: count("input_tokens")?,
+            cache_read: count("cache_read_input_tokens")?,
+            cache_write: count("cache_creation_input_tokens")?,
+            output: count("output_tokens")?,
+        })
+    }
+
     fn to_json(self) -> Json {
         json!({
             "input_tokens": self.input,
@@ -274,6 +319,9 @@ pub(crate) fn turn_result(end: &TurnEnd<'_>) -> RuntimeEffect {
     });
     if let Some(usage) = end.usage {
         fields["usage"] = usage.to_json();
+    }
+    if let Some(usage) = end.session_usage {
+        fields[SESSION_USAGE_KEY] = usage.to_json();
     }
     if let Some(note) = end.usage_note {
         fields["usage_note"] = note.into();
@@ -310,9 +358,30 @@ pub(crate) fn find_http_status(text: &str) -> Option<u64> {
         .find_map(|word| word.parse().ok().filter(|status: &u64| (400..600).contains(status)))
 }
 
+/// Returns Heeler's code for the HTTP status of a failure.
+pub(crate) fn api_error_code(status: Option<u64>) -> Option<&'static str> {
+    Some(match status? {
+        401 | 403 => "authentication_failed",
+        429 => "rate_limit",
+        529 => "overloaded",
+        500..=599 => "server_error",
+        _ => "invalid_request",
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens_of_a_session_are_read_from_its_last_result() {
+        let usage = TurnUsage { input: 5, cache_read: 3, cache_write: 1, output: 7 };
+        let end = TurnEnd { session_usage: Some(usage), ..TurnEnd::default() };
+        let RuntimeEffect::Message(row) = turn_result(&end) else { panic!("a row is expected") };
+        assert_eq!(TurnUsage::of_session(&Json::Object(row.fields)), Some(usage));
+        assert_eq!(TurnUsage::of_session(&json!({ "session_usage": { "input_tokens": 1 } })), None);
+        assert_eq!(TurnUsage::of_session(&Json::Null), None);
+    }
 
     #[test]
     fn parts_of_one_text_become_one_row() {

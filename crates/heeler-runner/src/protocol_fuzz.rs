@@ -13,6 +13,7 @@ use crate::acp::{AcpLaunchOptions, AcpRuntime};
 use crate::codex::{CodexLaunchOptions, CodexRuntime};
 use crate::process::LaunchSpec;
 use crate::program_policy::ProgramPolicy;
+use crate::qwen::{QwenLaunchOptions, QwenRuntime};
 use crate::runtime::{AgentRuntime, RuntimeEffect};
 use crate::token_budget::TokenBudget;
 
@@ -27,6 +28,12 @@ const CODEX_OPENING: [&str; 3] = [
     r#"{"id":1,"result":{}}"#,
     r#"{"id":2,"result":{"thread":{"id":"t"},"model":"m"}}"#,
     r#"{"id":3,"result":{"turn":{"id":"u"}}}"#,
+];
+
+/// Lines that open a session of Qwen Code and start a turn.
+const QWEN_OPENING: [&str; 2] = [
+    r#"{"type":"control_response","response":{"subtype":"success","request_id":"heeler-initialize","response":{"session_id":"s","capabilities":{"can_handle_can_use_tool":true}}}}"#,
+    r#"{"type":"system","subtype":"init","session_id":"s","model":"m"}"#,
 ];
 
 /// Drives the ACP runtime. The first byte selects the known agent.
@@ -67,6 +74,24 @@ pub fn drive_codex(output: &[u8]) {
         budget: TokenBudget::default(),
     };
     drive(&mut CodexRuntime::new("hello".to_owned(), options), &CODEX_OPENING, output);
+}
+
+/// Drives the runtime of Qwen Code.
+pub fn drive_qwen(output: &[u8]) {
+    let options = QwenLaunchOptions {
+        launch: launch(),
+        mode: PermissionMode::Default,
+        policy: policy(),
+        system_prompt: None,
+        model: None,
+        effort: None,
+        max_turns: None,
+        servers: serde_json::Map::new(),
+        native_session: None,
+        session_usage: None,
+        budget: TokenBudget::default(),
+    };
+    drive(&mut QwenRuntime::new("hello".to_owned(), options), &QWEN_OPENING, output);
 }
 
 fn launch() -> LaunchSpec {
@@ -163,11 +188,12 @@ mod tests {
     /// Does the same as the fuzz target, with recorded and with damaged conversations.
     #[test]
     fn recorded_and_damaged_conversations_break_no_runtime() {
-        let outputs = [recorded_outputs("acp"), recorded_outputs("codex")].concat();
+        let outputs = ["acp", "codex", "qwen"].map(recorded_outputs).concat();
         assert!(outputs.len() > 40, "{}", outputs.len());
         for (number, output) in (0_u64..).zip(&outputs) {
             drive_acp(output);
             drive_codex(output);
+            drive_qwen(output);
             for variant in 0..VARIANTS {
                 let seed = number * VARIANTS + variant;
                 let mut damaged = damage(output, seed);
@@ -175,6 +201,7 @@ mod tests {
                 damaged.insert(0, u8::try_from(seed % 256).unwrap_or_default());
                 drive_acp(&damaged);
                 drive_codex(&damaged[1..]);
+                drive_qwen(&damaged[1..]);
             }
         }
     }

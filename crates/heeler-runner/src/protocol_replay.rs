@@ -136,6 +136,12 @@ impl<'r> RuntimeTrace<'r> {
 
     fn record_written(&mut self, line: &[u8]) -> Option<String> {
         let message: Json = serde_json::from_slice(line).unwrap();
+        // Claude's protocol and its dialects.
+        if let Some(kind) = message["type"].as_str() {
+            let body = [&message["request"], &message["response"], &message["message"]];
+            let body = body.into_iter().find(|body| !body.is_null()).unwrap_or(&Json::Null);
+            return Some(format!("> {kind} {}", shorten(&body.to_string())));
+        }
         match (message["method"].as_str(), message.get("id")) {
             (Some(method), Some(id)) => {
                 self.requests.insert(method.to_owned(), id.clone());

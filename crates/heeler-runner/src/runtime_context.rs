@@ -19,6 +19,8 @@ use crate::mcp::{
 };
 use crate::process::{LaunchArg, LaunchSpec};
 use crate::program_policy::ProgramPolicy;
+use crate::program_rows::TurnUsage;
+use crate::qwen::{QWEN_AGENT, QwenLaunchOptions, QwenRuntime};
 use crate::run::RunnerHost;
 use crate::runtime::AgentRuntime;
 use crate::token_budget::TokenBudget;
@@ -74,6 +76,9 @@ pub(crate) fn build_runtime(context: &RuntimeContext<'_>) -> Result<Box<dyn Agen
         (RuntimeType::Codex, RuntimeLaunchSpec::Codex(program)) => {
             Ok(Box::new(CodexRuntime::new(prompt, codex_options(context, program)?)))
         }
+        (RuntimeType::Qwen, RuntimeLaunchSpec::Qwen(program)) => {
+            Ok(Box::new(QwenRuntime::new(prompt, qwen_options(context, program)?)))
+        }
         (runtime, _) => Err(format!("the brief is not one of runtime `{runtime}`")),
     }
 }
@@ -83,17 +88,11 @@ fn acp_options(
     program: &ProgramLaunchSpec,
 ) -> Result<AcpLaunchOptions, String> {
     let RuntimeContext { spec, host, .. } = context;
-    let known = find_known_agent(&program.agent);
-    // The agent's own environment takes precedence over that of the table.
-    let table = known.map_or(&[][..], |known| known.env).iter();
-    let table = table.filter(|(name, _)| !host.brief.env.contains_key(*name));
-    let env = table.map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let args = program.args.iter().map(|arg| LaunchArg::ConfigText("program", arg.clone()));
     let mode = parse_mode(program)?;
     Ok(AcpLaunchOptions {
-        launch: LaunchSpec { program: program.program.clone(), args: args.collect(), env },
+        launch: known_launch(host, program),
         agent: program.agent.clone(),
-        known,
+        known: find_known_agent(&program.agent),
         mode,
         policy: program_policy(spec, program, mode),
         system_prompt: program.system_prompt.clone(),
@@ -102,6 +101,43 @@ fn acp_options(
         injected: injected_servers(context)?,
         working_directory: spec.working_directory.clone(),
         native_session: native_session(spec, &program.agent)?,
+        budget: TokenBudget::new(program.rates, spec.limits.budget_usd),
+    })
+}
+
+/// Returns the program with the variables that the table has for it.
+fn known_launch(host: &RunnerHost, program: &ProgramLaunchSpec) -> LaunchSpec {
+    let known = find_known_agent(&program.agent);
+    // The agent's own environment takes precedence over that of the table.
+    let table = known.map_or(&[][..], |known| known.env).iter();
+    let table = table.filter(|(name, _)| !host.brief.env.contains_key(*name));
+    let env = table.map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let args = program.args.iter().map(|arg| LaunchArg::ConfigText("program", arg.clone()));
+    LaunchSpec { program: program.program.clone(), args: args.collect(), env }
+}
+
+fn qwen_options(
+    context: &RuntimeContext<'_>,
+    program: &ProgramLaunchSpec,
+) -> Result<QwenLaunchOptions, String> {
+    let RuntimeContext { spec, host, .. } = context;
+    let mode = parse_mode(program)?;
+    let native_session = native_session(spec, QWEN_AGENT)?;
+    let last_result = match (&spec.session.start, &native_session) {
+        (SessionStart::Resume { id }, Some(_)) => session::last_result(spec, id),
+        _ => None,
+    };
+    Ok(QwenLaunchOptions {
+        launch: known_launch(host, program),
+        mode,
+        policy: program_policy(spec, program, mode),
+        system_prompt: program.system_prompt.clone(),
+        model: program.model.clone(),
+        effort: program.effort,
+        max_turns: spec.limits.max_turns,
+        servers: qwen_servers(program, &injected_servers(context)?),
+        native_session,
+        session_usage: last_result.as_ref().and_then(TurnUsage::of_session),
         budget: TokenBudget::new(program.rates, spec.limits.budget_usd),
     })
 }
@@ -191,6 +227,40 @@ fn codex_servers(
         servers.insert(format!("mcp_servers.{}", server.name), entry);
     }
     Ok(servers)
+}
+
+/// Returns the MCP servers in the form of Qwen Code's settings. They pass through its standard input,
+/// because they may hold secrets.
+fn qwen_servers(program: &ProgramLaunchSpec, injected: &[InjectedMcpAddress]) -> Map<String, Json> {
+    let mut servers = Map::new();
+    for (name, server) in &program.mcp_servers {
+        let (mut entry, timeout_ms) = match server {
+            McpServerSpec::Stdio { command, args, env, timeout_ms, .. } => {
+                (json!({ "command": command, "args": args, "env": env }), timeout_ms)
+            }
+            McpServerSpec::Http { url, headers, timeout_ms, .. } => {
+                (json!({ "httpUrl": url, "headers": headers }), timeout_ms)
+            }
+            McpServerSpec::Sse { url, headers, timeout_ms, .. } => {
+                (json!({ "url": url, "headers": headers }), timeout_ms)
+            }
+        };
+        if let Some(timeout_ms) = timeout_ms.filter(|timeout_ms| *timeout_ms > 0) {
+            entry["timeout"] = timeout_ms.into();
+        }
+        servers.insert(name.clone(), entry);
+    }
+    // Heeler guarantees its own tools to the agent, so they replace others of the same name.
+    for server in injected {
+        let headers = json!({ "Authorization": server.authorization });
+        // They are part of Heeler, so they need no permission, and they may wait for people.
+        let entry = json!({
+            "httpUrl": server.url, "headers": headers, "trust": true,
+            "timeout": mcp::CALL_TIME_MAX_MS,
+        });
+        servers.insert(server.name.clone(), entry);
+    }
+    servers
 }
 
 fn claude_options(

@@ -153,7 +153,9 @@ fn launched_files(loaded: &LoadedConfig) -> Vec<Utf8PathBuf> {
                 let programs = hook_programs(command).into_iter();
                 found.extend(programs.map(|it| agent.working_directory.join(it.path)));
             }
-            RuntimeConfig::Acp(program) | RuntimeConfig::Codex(program) => {
+            RuntimeConfig::Acp(program)
+            | RuntimeConfig::Codex(program)
+            | RuntimeConfig::Qwen(program) => {
                 found.push(program.path.as_path().to_owned());
             }
             RuntimeConfig::Sdk | RuntimeConfig::Cli | RuntimeConfig::Scripted(_) => {}

@@ -95,8 +95,10 @@ impl WorkflowLoader<'_> {
             }
         }
         let runtime = agent.runtime.kind();
-        let has_effort =
-            matches!(runtime, RuntimeType::Sdk | RuntimeType::Cli | RuntimeType::Codex);
+        let has_effort = matches!(
+            runtime,
+            RuntimeType::Sdk | RuntimeType::Cli | RuntimeType::Codex | RuntimeType::Qwen
+        );
         if let (Some(effort), false) = (&keys.variant, has_effort) {
             let message = format!(
                 "the agent `{}` has no reasoning effort, because it has `runtime: {runtime}`",

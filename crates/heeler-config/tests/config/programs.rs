@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use heeler_config::{
-    AgentProgram, EgressConfig, EgressPreset, EgressRules, KNOWN_AGENTS, RuntimeConfig,
+    AgentProgram, EgressConfig, EgressPreset, EgressRules, KNOWN_AGENTS, RuntimeConfig, RuntimeType,
 };
 
 use crate::{agent, render};
@@ -10,7 +10,9 @@ use crate::{agent, render};
 #[track_caller]
 fn program(keys: &str) -> AgentProgram {
     match agent(keys).runtime {
-        RuntimeConfig::Acp(program) | RuntimeConfig::Codex(program) => program,
+        RuntimeConfig::Acp(program)
+        | RuntimeConfig::Codex(program)
+        | RuntimeConfig::Qwen(program) => program,
         other => panic!("{other:?} has no program"),
     }
 }
@@ -31,6 +33,55 @@ fn a_program_is_a_known_agent_a_path_or_a_block() {
 
     assert_eq!(program("runtime: codex").path.as_path(), "codex");
     assert_eq!(program("runtime: codex\nprogram: /opt/codex").path.as_path(), "/opt/codex");
+}
+
+#[test]
+fn qwen_is_a_program_of_the_runtime_sdk() {
+    for keys in ["program: qwen", "runtime: sdk\nprogram: {agent: qwen}", "runtime: qwen"] {
+        assert_eq!(agent(keys).runtime.kind(), RuntimeType::Qwen, "{keys}");
+        let qwen = program(keys);
+        assert_eq!((qwen.name(), qwen.path.as_path().as_str()), ("qwen", "qwen"), "{keys}");
+        // The options of the protocol are added by the runtime.
+        assert_eq!(qwen.args, Vec::<String>::new(), "{keys}");
+    }
+    let moved = program("program: {agent: qwen, path: /opt/node, args: [/opt/qwen.js]}");
+    assert_eq!((moved.name(), moved.path.as_path().as_str()), ("qwen", "/opt/node"));
+    assert_eq!(moved.args, ["/opt/qwen.js"]);
+    assert_eq!(program("runtime: qwen\nprogram: /opt/qwen").path.as_path(), "/opt/qwen");
+    assert_eq!(agent("runtime: acp\nprogram: qwen").runtime.kind(), RuntimeType::Acp);
+}
+
+#[test]
+fn keys_that_qwen_cannot_honour_are_refused() {
+    let fleet = "\
+agents:
+  - {name: a, program: qwen, allowed_tools: [Read]}
+  - {name: b, program: qwen, approvals: review}
+  - {name: c, runtime: qwen, program: {agent: gemini}}
+  - {name: d, program: qwen, max_turns: 3, effort: high, permission_mode: plan}
+";
+    expect![[r#"
+        error: `allowed_tools` cannot be honoured with `runtime: qwen`
+         --> heeler.yaml:2:46
+          |
+        2 |   - {name: a, program: qwen, allowed_tools: [Read]}
+          |                                              ^^^^ Qwen Code has no hook that enforces a list of tools: restrict the agent by `sandbox`
+          |
+          = help: remove the key; if `defaults` sets it, write `allowed_tools: null` for this agent
+
+        error: `approvals: review` cannot be honoured with `runtime: qwen`
+         --> heeler.yaml:3:41
+          |
+        3 |   - {name: b, program: qwen, approvals: review}
+          |                                         ^^^^^^ Qwen Code asks only about what it considers worth asking
+
+        error: with `runtime: qwen` the key `program` has a path and arguments only
+         --> heeler.yaml:4:40
+          |
+        4 |   - {name: c, runtime: qwen, program: {agent: gemini}}
+          |                                        ^^^^^ remove the other keys
+    "#]]
+    .assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
 }
 
 #[test]
@@ -71,11 +122,11 @@ agents:
         4 |   - {name: c, runtime: acp, program: {args: [x]}}
           |                                       ^^^^ add `path`, or `agent` with a known agent
 
-        error: `program` needs `runtime: acp` or `runtime: codex`; the runtime is `sdk`
+        error: `program` needs `runtime: acp`, `codex` or `qwen`; the runtime is `sdk`
          --> heeler.yaml:5:24
           |
         5 |   - {name: d, program: gemini}
-          |                        ^^^^^^ `claude_path` names the `claude` program
+          |                        ^^^^^^ `claude_path` names the `claude` program; `qwen` is the only other
 
         error: with `runtime: codex` the key `program` has a path only
          --> heeler.yaml:6:41

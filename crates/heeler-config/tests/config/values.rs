@@ -31,11 +31,11 @@ schedules:
             3 | timeout: 5x
               |          ^^ expected a duration such as `1h30m`
 
-            error: expected one of: sdk, cli, scripted, command, acp, codex; found `skd`
+            error: expected one of: sdk, cli, scripted, command, acp, codex, qwen; found `skd`
              --> a.yaml:4:10
               |
             4 | runtime: skd
-              |          ^^^ expected one of: sdk, cli, scripted, command, acp, codex
+              |          ^^^ expected one of: sdk, cli, scripted, command, acp, codex, qwen
               |
               = help: did you mean `sdk`?
 

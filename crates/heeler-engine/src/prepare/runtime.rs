@@ -38,6 +38,9 @@ pub(crate) fn runtime_work(
         RuntimeConfig::Codex(program) => {
             Ok(RuntimeLaunchSpec::Codex(Box::new(program_brief(agent, program, env)?)))
         }
+        RuntimeConfig::Qwen(program) => {
+            Ok(RuntimeLaunchSpec::Qwen(Box::new(program_brief(agent, program, env)?)))
+        }
     }
 }
 

@@ -178,7 +178,7 @@ fn find_transfer(
     let family = |runtime: RuntimeType| match runtime {
         RuntimeType::Sdk | RuntimeType::Cli => Some("claude"),
         RuntimeType::Scripted => Some("a script"),
-        RuntimeType::Command | RuntimeType::Acp | RuntimeType::Codex => None,
+        RuntimeType::Command | RuntimeType::Acp | RuntimeType::Codex | RuntimeType::Qwen => None,
     };
     let own = agent.runtime.kind();
     // If an import did not record the runtime, the agent program decides.
@@ -190,14 +190,12 @@ fn find_transfer(
         };
         return Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message));
     }
-    let is_program =
-        |runtime: RuntimeType| matches!(runtime, RuntimeType::Acp | RuntimeType::Codex);
     match family(own) {
         None => Ok(ForkTransfer::Text),
         Some(own) if made_by.is_none_or(|made_by| family(made_by) == Some(own)) => {
             Ok(ForkTransfer::Native)
         }
-        Some("claude") if made_by.is_some_and(is_program) => Ok(ForkTransfer::Text),
+        Some("claude") if made_by.is_some_and(RuntimeType::has_program) => Ok(ForkTransfer::Text),
         Some(own) => {
             let message = format!(
                 "session {} was made by runtime {}, {} has {own}",

@@ -71,7 +71,7 @@ impl ErrorClass {
     /// Returns advice for the user of an agent: a runtime, and the name that the run records for the
     /// program.
     pub fn cure_for(self, runtime: RuntimeType, agent: &str) -> String {
-        if !matches!(runtime, RuntimeType::Codex | RuntimeType::Acp) {
+        if !runtime.has_program() {
             return self.cure().to_owned();
         }
         let words = ApiCureWords::new(runtime, agent);

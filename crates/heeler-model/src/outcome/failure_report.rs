@@ -109,8 +109,8 @@ impl<'t> FailureReport<'t> {
 
     /// Returns true if the agent program does not have the session that it should resume.
     fn is_session_lost(&self) -> bool {
-        // Claude's own words, those of its SDK, and those of earlier versions.
-        const WORDS: [&str; 18] = [
+        // Claude's own words, those of its SDK, those of earlier versions, and those of Qwen Code.
+        const WORDS: [&str; 19] = [
             "no conversation found",
             "conversation not found",
             "conversation does not exist",
@@ -129,6 +129,7 @@ impl<'t> FailureReport<'t> {
             "failed to resume",
             "could not resume",
             "no session found",
+            "no saved session found",
         ];
         const CODES: [&str; 5] = [
             "session_expired",

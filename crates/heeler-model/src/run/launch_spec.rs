@@ -237,6 +237,8 @@ pub enum RuntimeLaunchSpec {
     Acp(Box<ProgramLaunchSpec>),
     /// Codex, by its app server.
     Codex(Box<ProgramLaunchSpec>),
+    /// Qwen Code, by its dialect of Claude's protocol.
+    Qwen(Box<ProgramLaunchSpec>),
 }
 
 /// Launch options of an agent program that is not Claude, besides the prompt.

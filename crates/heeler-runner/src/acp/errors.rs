@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use super::AcpRuntime;
 use super::opening::LOGIN_REQUIRED;
 use crate::json_rpc::RpcError;
-use crate::program_rows::{CollectedText, find_http_status};
+use crate::program_rows::{CollectedText, api_error_code, find_http_status};
 
 /// Failure of a turn.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl AcpRuntime {
             _ => None,
         };
         let status = status.or(by_kind).or_else(|| find_http_status(&text));
-        AcpFailure { code: code_of(status), status, text }
+        AcpFailure { code: api_error_code(status), status, text }
     }
 }
 
@@ -93,16 +93,6 @@ fn read_silent_failure(known: &KnownAgent, text: &str, has_usage: bool) -> Optio
     is_failure.then(|| AcpFailure {
         text: text.to_owned(),
         status,
-        code: code_of(status).or(Some("server_error")),
-    })
-}
-
-fn code_of(status: Option<u64>) -> Option<&'static str> {
-    Some(match status? {
-        401 | 403 => "authentication_failed",
-        429 => "rate_limit",
-        529 => "overloaded",
-        500..=599 => "server_error",
-        _ => "invalid_request",
+        code: api_error_code(status).or(Some("server_error")),
     })
 }

@@ -461,6 +461,7 @@ proptest! {
         prop_assert!(effects.len() <= 2);
         crate::protocol_fuzz::drive_acp(&bytes);
         crate::protocol_fuzz::drive_codex(&bytes);
+        crate::protocol_fuzz::drive_qwen(&bytes);
     }
 }
 

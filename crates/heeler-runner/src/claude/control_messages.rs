@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::runtime::RuntimeEffect;
 
-pub(super) fn user_message(uuid: Uuid, text: &str) -> RuntimeEffect {
+pub(crate) fn user_message(uuid: Uuid, text: &str) -> RuntimeEffect {
     write_line(&json!({
         "type": "user",
         "message": { "role": "user", "content": text },
@@ -16,24 +16,24 @@ pub(super) fn user_message(uuid: Uuid, text: &str) -> RuntimeEffect {
 }
 
 /// Builds a request of the runner.
-pub(super) fn control_request(id: &str, request: Json) -> RuntimeEffect {
+pub(crate) fn control_request(id: &str, request: Json) -> RuntimeEffect {
     write_line(&json!({ "type": "control_request", "request_id": id, "request": request }))
 }
 
-pub(super) fn success_response(id: &str, response: Json) -> RuntimeEffect {
+pub(crate) fn success_response(id: &str, response: Json) -> RuntimeEffect {
     let response = json!({ "subtype": "success", "request_id": id, "response": response });
     write_line(&json!({ "type": "control_response", "response": response }))
 }
 
 /// Builds an error reply to a request that cannot be answered. For a permission request it means a
 /// denial; for a hook it would let the call run.
-pub(super) fn error_response(id: &str, reason: &str) -> RuntimeEffect {
+pub(crate) fn error_response(id: &str, reason: &str) -> RuntimeEffect {
     let response = json!({ "subtype": "error", "request_id": id, "error": reason });
     write_line(&json!({ "type": "control_response", "response": response }))
 }
 
 /// Builds the reply of a hook that denies a call.
-pub(super) fn hook_denial(reason: &str) -> Json {
+pub(crate) fn hook_denial(reason: &str) -> Json {
     json!({ "hookSpecificOutput": {
         "hookEventName": "PreToolUse",
         "permissionDecision": "deny",
@@ -42,7 +42,7 @@ pub(super) fn hook_denial(reason: &str) -> Json {
 }
 
 /// Builds the reply of a hook that makes Claude ask for permission, whatever its own rules say.
-pub(super) fn hook_question() -> Json {
+pub(crate) fn hook_question() -> Json {
     json!({ "hookSpecificOutput": {
         "hookEventName": "PreToolUse",
         "permissionDecision": "ask",
@@ -51,7 +51,7 @@ pub(super) fn hook_question() -> Json {
 }
 
 /// Refuses a request of which only the ID can be parsed, so that the agent does not wait forever.
-pub(super) fn refuse_unparsed(unread: &[u8]) -> Option<RuntimeEffect> {
+pub(crate) fn refuse_unparsed(unread: &[u8]) -> Option<RuntimeEffect> {
     let text = String::from_utf8_lossy(unread);
     // The line is not valid JSON, so it can only be searched as text.
     text.contains("\"control_request\"").then_some(())?;

@@ -9,9 +9,9 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{InjectedMcpServers, McpBridgeEndpoint};
 
-/// Time that claude allows for a call of an injected tool. Calls may wait for people and workers,
+/// Time that an agent allows for a call of an injected tool. Calls may wait for people and workers,
 /// and the default for a server over HTTP is five minutes.
-const CALL_TIME_MAX_MS: u64 = 24 * 60 * 60 * 1000;
+pub(crate) const CALL_TIME_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Transport by which claude reaches the injected servers.
 #[derive(Debug, Clone)]

@@ -104,9 +104,9 @@ fn collect_secrets(brief: &AgentLaunchSpec) -> Vec<String> {
     brief.env.iter().for_each(|(name, value)| add(name, value));
     let servers = match &brief.work {
         RuntimeLaunchSpec::Claude(claude) => Some(&claude.mcp_servers),
-        RuntimeLaunchSpec::Acp(program) | RuntimeLaunchSpec::Codex(program) => {
-            Some(&program.mcp_servers)
-        }
+        RuntimeLaunchSpec::Acp(program)
+        | RuntimeLaunchSpec::Codex(program)
+        | RuntimeLaunchSpec::Qwen(program) => Some(&program.mcp_servers),
         RuntimeLaunchSpec::Script { .. } | RuntimeLaunchSpec::Command { .. } => None,
     };
     if let Some(servers) = servers {

@@ -167,13 +167,14 @@ async fn open_bridge(
     let sockets = sockets.filter(|_| sandbox::has_own_loopback(&executor.host.brief));
     let bridge = match (executor.spec.runtime, sockets) {
         (RuntimeType::Sdk | RuntimeType::Scripted | RuntimeType::Command, _) => return Ok(None),
-        (RuntimeType::Cli | RuntimeType::Acp | RuntimeType::Codex, None) => {
+        (RuntimeType::Cli | RuntimeType::Acp | RuntimeType::Codex | RuntimeType::Qwen, None) => {
             McpHttpBridge::open(injected, token).await
         }
         // The agent's network has no port of this machine, and the machine gets none.
-        (RuntimeType::Cli | RuntimeType::Acp | RuntimeType::Codex, Some(sockets)) => {
-            McpHttpBridge::open_socket(injected, token, &sockets.mcp_socket(), sandbox::MCP_PORT)
-        }
+        (
+            RuntimeType::Cli | RuntimeType::Acp | RuntimeType::Codex | RuntimeType::Qwen,
+            Some(sockets),
+        ) => McpHttpBridge::open_socket(injected, token, &sockets.mcp_socket(), sandbox::MCP_PORT),
     };
     bridge.map(Some).map_err(refuse)
 }

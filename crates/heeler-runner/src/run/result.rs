@@ -113,7 +113,9 @@ impl RunExecutor<'_> {
     /// Returns the name that the run records for the agent's program.
     fn agent_program(&self) -> &str {
         match &self.host.brief.work {
-            RuntimeLaunchSpec::Acp(program) | RuntimeLaunchSpec::Codex(program) => &program.agent,
+            RuntimeLaunchSpec::Acp(program)
+            | RuntimeLaunchSpec::Codex(program)
+            | RuntimeLaunchSpec::Qwen(program) => &program.agent,
             RuntimeLaunchSpec::Claude(_)
             | RuntimeLaunchSpec::Script { .. }
             | RuntimeLaunchSpec::Command { .. } => "",

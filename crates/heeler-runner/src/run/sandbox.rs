@@ -144,8 +144,7 @@ pub(super) fn agent_sandbox(
     network: Option<&EgressService>,
 ) -> Option<AgentSandbox> {
     let RunExecutor { dir, spec, host, .. } = *executor;
-    let uses_bridge =
-        matches!(spec.runtime, RuntimeType::Cli | RuntimeType::Acp | RuntimeType::Codex);
+    let uses_bridge = spec.runtime == RuntimeType::Cli || spec.runtime.has_program();
     let mut mounts = host.brief.sandbox.clone()?;
     // The state directory is hidden, and the prompt may name files that the engine put here.
     mounts.readable.extend(Some(dir.join(SKILLS_FOLDER)).filter(|folder| folder.is_dir()));

@@ -135,7 +135,9 @@ fn unenforceable_lists(loaded: &LoadedConfig) -> Vec<(&AgentConfig, String)> {
             RuntimeConfig::Sdk => RuntimeType::Sdk,
             RuntimeConfig::Cli => RuntimeType::Cli,
             // Their lists of tools are refused when the config is loaded.
-            RuntimeConfig::Acp(_) | RuntimeConfig::Codex(_) => return None,
+            RuntimeConfig::Acp(_) | RuntimeConfig::Codex(_) | RuntimeConfig::Qwen(_) => {
+                return None;
+            }
             RuntimeConfig::Scripted(_) | RuntimeConfig::Command(_) => return None,
         };
         let why = check_allowed_tools(agent.allowed_tools.as_ref()?, runtime).err()?;

@@ -88,8 +88,8 @@ struct InitAgentArgs {
     /// Actions that the agent may take without asking
     #[arg(long, value_name = "MODE")]
     permission_mode: Option<PermissionMode>,
-    /// Runtime: `sdk` or `cli` (Claude Code), `codex`, or `acp` (with --program)
-    #[arg(long, value_parser = ["sdk", "cli", "codex", "acp"])]
+    /// Runtime: `sdk` or `cli` (Claude Code), `codex`, `qwen`, or `acp` (with --program)
+    #[arg(long, value_parser = ["sdk", "cli", "codex", "qwen", "acp"])]
     runtime: Option<String>,
     /// Agent program with `--runtime acp`: a name that `heeler agent capabilities` lists
     #[arg(long, value_name = "NAME", value_parser = known_program, required_if_eq("runtime", "acp"))]

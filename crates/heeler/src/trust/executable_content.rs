@@ -277,7 +277,9 @@ fn agent_commands(agent: &AgentConfig) -> Vec<String> {
         RuntimeConfig::Scripted(steps) => {
             steps.iter().for_each(|step| add_texts(step, &mut commands));
         }
-        RuntimeConfig::Acp(program) | RuntimeConfig::Codex(program) => {
+        RuntimeConfig::Acp(program)
+        | RuntimeConfig::Codex(program)
+        | RuntimeConfig::Qwen(program) => {
             commands.push(program.path.as_path().to_string());
             commands.extend(program.args.iter().cloned());
         }

@@ -138,7 +138,9 @@ impl SummaryText<'_> {
                     self.add(1, "step", &step.to_string());
                 }
             }
-            RuntimeConfig::Acp(program) | RuntimeConfig::Codex(program) => {
+            RuntimeConfig::Acp(program)
+            | RuntimeConfig::Codex(program)
+            | RuntimeConfig::Qwen(program) => {
                 let words = [program.path.as_path().as_str()].into_iter();
                 let words = words.chain(program.args.iter().map(String::as_str));
                 self.add(1, "program", &words.collect::<Vec<_>>().join(" "));

@@ -63,7 +63,9 @@ fn work(rig: &Rig, name: &str) -> Utf8PathBuf {
 
 fn program(plan: &mut Plan) -> &mut ProgramLaunchSpec {
     match &mut plan.brief.work {
-        RuntimeLaunchSpec::Codex(spec) | RuntimeLaunchSpec::Acp(spec) => spec,
+        RuntimeLaunchSpec::Codex(spec)
+        | RuntimeLaunchSpec::Acp(spec)
+        | RuntimeLaunchSpec::Qwen(spec) => spec,
         _ => panic!("the plan is for another runtime"),
     }
 }

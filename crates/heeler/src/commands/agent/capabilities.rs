@@ -14,7 +14,7 @@ pub(super) fn print(as_json: bool) -> CommandResult {
     if as_json {
         return Ok(output::print_json(&tables())?);
     }
-    let mut runtimes = OutputTable::new(&["CAPABILITY", "SDK", "CLI", "CODEX", "ACP"], &[]);
+    let mut runtimes = OutputTable::new(&["CAPABILITY", "SDK", "CLI", "CODEX", "ACP", "QWEN"], &[]);
     for capability in RuntimeCapability::ALL {
         let offers = COMPARED_RUNTIMES.map(|runtime| match capability.offer(runtime) {
             CapabilityOffer::Offered => "yes",

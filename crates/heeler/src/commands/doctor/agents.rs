@@ -70,9 +70,9 @@ fn program_name(agent: &AgentConfig) -> Option<&str> {
         RuntimeConfig::Sdk | RuntimeConfig::Cli => {
             agent.claude_path.as_ref().map_or(CLAUDE_PROGRAM, |path| path.as_path().as_str())
         }
-        RuntimeConfig::Acp(program) | RuntimeConfig::Codex(program) => {
-            program.path.as_path().as_str()
-        }
+        RuntimeConfig::Acp(program)
+        | RuntimeConfig::Codex(program)
+        | RuntimeConfig::Qwen(program) => program.path.as_path().as_str(),
         RuntimeConfig::Scripted(_) | RuntimeConfig::Command(_) => return None,
     };
     Some(name).filter(|name| !name.contains('/') && agent.container().is_none())

@@ -85,7 +85,7 @@ fn a_dropped_stream_is_a_failure_or_repeated() {
                 continue;
             }
             // Qwen Code lets the model continue the part.
-            CertifiedAgent::Qwen => {
+            CertifiedAgent::Qwen | CertifiedAgent::QwenSdk => {
                 assert_eq!(class, None, "{:#?}", end.result);
                 assert_eq!(texts, ["partial partial partial end of script"], "{:#?}", end.rows);
                 continue;
@@ -164,7 +164,7 @@ fn a_tool_of_a_configured_server_is_called() {
             CertifiedAgent::Codex => "mcp__calc::add",
             CertifiedAgent::Gemini => "mcp_calc_add",
             CertifiedAgent::Goose => "calc__add",
-            CertifiedAgent::Qwen => "mcp__calc__add",
+            CertifiedAgent::Qwen | CertifiedAgent::QwenSdk => "mcp__calc__add",
             CertifiedAgent::Opencode => "calc_add",
             CertifiedAgent::Copilot => "calc-add",
             CertifiedAgent::Grok => "calc__add",
@@ -214,6 +214,7 @@ fn huge_and_binary_output_is_survived() {
             CertifiedAgent::Claude => assert!(text.contains("Output too large (2.9MB)"), "{text}"),
             // These agents shorten the output themselves.
             CertifiedAgent::Qwen
+            | CertifiedAgent::QwenSdk
             | CertifiedAgent::Opencode
             | CertifiedAgent::Copilot
             | CertifiedAgent::Grok
@@ -315,8 +316,9 @@ fn a_config_that_needs_what_an_agent_cannot_do_is_refused() {
             };
             let mut config = json!({ "name": "a", "runtime": "codex" });
             if *agent != CertifiedAgent::Codex {
-                config["runtime"] = "acp".into();
-                config["program"] = agent.as_str().into();
+                let runtime = if *agent == CertifiedAgent::QwenSdk { "sdk" } else { "acp" };
+                config["runtime"] = runtime.into();
+                config["program"] = TestedAgent(*agent).program_name().into();
             }
             config[key] = value;
             fleet.write("heeler.yaml", &json!({ "agents": [config] }).to_string());

@@ -114,6 +114,7 @@ impl TestedAgent {
             CertifiedAgent::Qwen => {
                 (RuntimeType::Acp, node(), vec![qwen().into_string(), "--acp".to_owned()])
             }
+            CertifiedAgent::QwenSdk => (RuntimeType::Qwen, node(), vec![qwen().into_string()]),
             CertifiedAgent::Opencode => (RuntimeType::Acp, opencode(), vec!["acp".to_owned()]),
             CertifiedAgent::Copilot => (RuntimeType::Acp, copilot(), vec!["--acp".to_owned()]),
             CertifiedAgent::Grok => {
@@ -135,7 +136,7 @@ impl TestedAgent {
         let spec = Box::new(ProgramLaunchSpec {
             program,
             args,
-            agent: self.0.to_string(),
+            agent: self.program_name().to_owned(),
             permission_mode: "default".to_owned(),
             // The test machine need not be able to run Codex's own sandbox.
             is_isolated: true,
@@ -143,11 +144,20 @@ impl TestedAgent {
         });
         plan.brief.work = match runtime {
             RuntimeType::Codex => RuntimeLaunchSpec::Codex(spec),
+            RuntimeType::Qwen => RuntimeLaunchSpec::Qwen(spec),
             _ => RuntimeLaunchSpec::Acp(spec),
         };
         let env = self.write_settings(&rig.path("agent-home"), rig.api.url());
         plan.brief.env.extend(env);
         plan
+    }
+
+    /// Returns the name of the agent's program in a config.
+    pub(super) fn program_name(self) -> &'static str {
+        match self.0 {
+            CertifiedAgent::QwenSdk => "qwen",
+            other => other.as_str(),
+        }
     }
 
     /// Returns a call of the agent's shell that it asks about in a mode that asks.
@@ -196,7 +206,7 @@ impl TestedAgent {
                 set("OPENAI_HOST", api);
                 set("OPENAI_API_KEY", "mock-api-key");
             }
-            CertifiedAgent::Qwen => {
+            CertifiedAgent::Qwen | CertifiedAgent::QwenSdk => {
                 write(".qwen/settings.json", &qwen_settings().to_string());
                 set("OPENAI_API_KEY", "mock-api-key");
                 set("OPENAI_BASE_URL", &format!("{api}/v1"));
