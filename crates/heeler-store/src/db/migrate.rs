@@ -29,6 +29,7 @@ pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("permission_rules", include_str!("../../migrations/014_permission_rules.sql")),
     ("run_terms", include_str!("../../migrations/015_run_terms.sql")),
     ("chat_gaps", include_str!("../../migrations/016_chat_gaps.sql")),
+    ("push_browsers", include_str!("../../migrations/018_push_browsers.sql")),
 ];
 
 /// The schema version of this build.

@@ -32,7 +32,8 @@ fn released_migrations_are_never_edited() {
         notices e3622c9a09f0a626
         permission_rules fec70fefa939cd6c
         run_terms 990b866c4cc5a662
-        chat_gaps a3109fcd6fd51fa8"#]]
+        chat_gaps a3109fcd6fd51fa8
+        push_browsers 8ea890f1ec48ddce"#]]
     .assert_eq(&hashes.join("\n"));
 }
 
@@ -56,6 +57,7 @@ pub(super) fn all_sql() -> Vec<(&'static str, &'static str)> {
         db::network_grants::ALL_SQL,
         db::permission_rules::ALL_SQL,
         db::notices::ALL_SQL,
+        db::push_browsers::ALL_SQL,
         db::phase_history::ALL_SQL,
         db::workflow_parts::ALL_SQL,
         db::overrides::ALL_SQL,
