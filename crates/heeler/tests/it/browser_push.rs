@@ -15,8 +15,8 @@ use crate::fleet::Fleet;
 /// Stands in for the push service of the browser, which no test can reach.
 const SUBSCRIBE: &str = r#"
 const made = {
-  endpoint: SUBSCRIPTION.endpoint,
-  toJSON: () => SUBSCRIPTION,
+  endpoint: (SUBSCRIPTION).endpoint,
+  toJSON: () => (SUBSCRIPTION),
   unsubscribe: async () => { window.pushed = null; return true; },
 };
 PushManager.prototype.getSubscription = async () => window.pushed ?? null;
