@@ -54,6 +54,7 @@ mod mcp;
 mod names;
 mod notify;
 mod notify_person;
+mod notify_web_push;
 mod policy;
 mod reader;
 mod reference;
@@ -157,6 +158,7 @@ pub use notify::{
     NotifyEmail, NotifyEscalation, NotifyEvent, NotifyNtfy, NotifySlack, NotifyTarget,
     NotifyTelegram, NotifyWebhook, QuietHours, SmtpConfig, SmtpSecurity,
 };
+pub use notify_web_push::NotifyWebPush;
 pub use policy::{
     LogRotation, PRIORITY_MAX, QueueLimits, RETRIES_MAX, RetentionPolicy, RetryPolicy,
     SPAWN_DEPTH_MAX, SpawnLimits,

@@ -267,6 +267,8 @@ impl ConfigLoader<'_> {
         }
         if let Some(notify) = &keys.notify {
             notify.check(&mut self.reader);
+            let has_dashboard = keys.web.as_ref().is_none_or(|web| web.enabled);
+            notify.check_dashboard(has_dashboard, &mut self.reader);
         }
         // The defaults of this fleet are merged last and win over inherited ones.
         let own = keys.defaults.as_ref().map(|defaults| defaults.0.clone());

@@ -16,6 +16,7 @@ use crate::cron::ConfigTimeZone;
 use crate::duration::ConfigDuration;
 use crate::github::is_safe_for_credentials;
 use crate::notify_person::{NotifyPeople, add_person_rules};
+use crate::notify_web_push::NotifyWebPush;
 use crate::reader::{ConfigReader, SourceSpan};
 use crate::shape::section;
 use crate::text::did_you_mean;
@@ -70,7 +71,9 @@ section! {
         budget_percent: BoundedInt<1, 100> = "80",
         /// Mail server of the channels with `email`.
         smtp: Option<SpannedValue<SmtpKeys>>,
-        /// Channels by name. Each has exactly one of `webhook`, `ntfy`, `telegram`, `slack`, `discord`, `email` and `desktop`.
+        /// Settings of the channels with `web_push`.
+        web_push: Option<SpannedValue<NotifyWebPush>>,
+        /// Channels by name. Each has exactly one of `webhook`, `ntfy`, `telegram`, `slack`, `discord`, `email`, `web_push` and `desktop`.
         channels: IndexMap<String, SpannedValue<NotifyChannelKeys>>,
         /// People by name, with their channels and the rules that hold for all of these.
         people: NotifyPeople,
@@ -113,6 +116,8 @@ section! {
         discord: Option<NotifyDiscord>,
         /// Mail, by the server in `notify.smtp`.
         email: Option<NotifyEmail>,
+        /// Messages in browsers, also on phones. People add their browsers on the settings page of the dashboard.
+        web_push: Option<bool>,
         /// Messages on the desktop of the machine on which the daemon runs, by `notify-send`.
         desktop: Option<bool>,
         /// Events that the channel receives.
@@ -262,6 +267,7 @@ pub struct NotifyConfig {
     /// Share of a budget at which the first notice is sent.
     pub budget_percent: u8,
     pub smtp: Option<SmtpConfig>,
+    pub web_push: Option<NotifyWebPush>,
     pub channels: Vec<NotifyChannel>,
 }
 
@@ -301,6 +307,7 @@ pub enum NotifyTarget {
     Slack(NotifySlack),
     Discord(NotifyDiscord),
     Email(NotifyEmail),
+    WebPush,
     Desktop,
 }
 
@@ -327,6 +334,7 @@ impl NotifyTarget {
             NotifyTarget::Slack(_) => "slack",
             NotifyTarget::Discord(_) => "discord",
             NotifyTarget::Email(_) => "email",
+            NotifyTarget::WebPush => "web_push",
             NotifyTarget::Desktop => "desktop",
         }
     }
@@ -371,7 +379,7 @@ impl NotifyConfig {
             NotifyTarget::Slack(slack) if slack.channel.is_some() => Some(&slack.bot_token_env),
             NotifyTarget::Slack(slack) => Some(&slack.url_env),
             NotifyTarget::Discord(discord) => Some(&discord.bot_token_env),
-            NotifyTarget::Email(_) | NotifyTarget::Desktop => None,
+            NotifyTarget::Email(_) | NotifyTarget::WebPush | NotifyTarget::Desktop => None,
         });
         let of_smtp = self.smtp.as_ref().and_then(|smtp| smtp.password_env.as_ref());
         let of_smtp = of_smtp.and_then(|name| name.parse::<VarName>().ok());
@@ -400,6 +408,9 @@ impl NotifyKeys {
         if let Some(smtp) = &self.smtp {
             check_smtp(smtp, reader);
         }
+        if let Some(SpannedValue { value: web_push, at, .. }) = &self.web_push {
+            web_push.check(*at, reader);
+        }
         for (name, channel) in &self.channels {
             self.check_channel(name, channel, reader);
         }
@@ -421,7 +432,7 @@ impl NotifyKeys {
         if keys.places() != 1 {
             let message = format!("the channel `{name}` has not exactly one place");
             let expected = "expected one of `webhook`, `ntfy`, `telegram`, `slack`, `discord`, \
-                            `email`, `desktop: true`";
+                            `email`, `web_push: true`, `desktop: true`";
             reader.error(*at, message).expected(expected);
         }
         if let Some(ntfy) = &keys.ntfy {
@@ -471,6 +482,7 @@ impl NotifyKeys {
             link_base: self.link_base,
             budget_percent: u8::try_from(self.budget_percent.get()).unwrap_or(80),
             smtp: self.smtp.map(|smtp| smtp.value.into_config()),
+            web_push: self.web_push.map(|web_push| web_push.value),
             channels,
         }
     }
@@ -506,6 +518,7 @@ impl NotifyChannelKeys {
             self.slack.is_some(),
             self.discord.is_some(),
             self.email.is_some(),
+            self.web_push == Some(true),
             self.desktop == Some(true),
         ];
         places.into_iter().filter(|is_set| *is_set).count()
@@ -520,6 +533,7 @@ impl NotifyChannelKeys {
             .or(self.slack.map(NotifyTarget::Slack))
             .or(self.discord.map(NotifyTarget::Discord))
             .or(self.email.map(NotifyTarget::Email))
+            .or(self.web_push.filter(|is_on| *is_on).map(|_| NotifyTarget::WebPush))
             .or(self.desktop.filter(|is_on| *is_on).map(|_| NotifyTarget::Desktop))?;
         Some(NotifyChannel {
             name,

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use crate::access::AccessOperation;
+use crate::browser_operation::BrowserOperation;
 use crate::session_operation::SessionOperation;
 use crate::workflows::{WorkflowOperation, WorkflowSubject};
 
@@ -109,6 +110,12 @@ pub enum DaemonCommand {
         /// Requester.
         by: String,
     },
+    /// Change the browsers that receive notices.
+    Browser {
+        order: BrowserOperation,
+        /// Requester, to whom an added browser belongs.
+        by: String,
+    },
     /// Let a host get no new runs, or get them again.
     DrainHost {
         host: String,
@@ -161,6 +168,7 @@ impl DaemonCommand {
             | DaemonCommand::Workflow { by, .. }
             | DaemonCommand::Approval { by, .. }
             | DaemonCommand::Access { by, .. }
+            | DaemonCommand::Browser { by, .. }
             | DaemonCommand::DrainHost { by, .. }
             | DaemonCommand::GiveUpHost { by, .. }
             | DaemonCommand::SetJobCost { by, .. }

@@ -33,6 +33,7 @@ mod job_costs;
 mod lost_hosts;
 mod notice_checks;
 mod notifications;
+mod push_browsers;
 mod question_notices;
 mod review_parts;
 mod run_cards;

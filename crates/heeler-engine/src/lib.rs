@@ -7,6 +7,7 @@
 
 mod access;
 mod approvals;
+mod browser_operation;
 mod caller;
 mod cancel;
 mod capability;
@@ -64,6 +65,9 @@ mod workflows;
 pub use access::{
     AccessOperation, AccessSecret, ApiTokenError, LOGIN_LIFETIME, LOGINS_MAX, LoginMethod,
     SecretGenerationError, TOKENS_MAX, has_remote_access,
+};
+pub use browser_operation::{
+    BROWSER_LABEL_CHARS_MAX, BROWSERS_MAX, BROWSERS_PER_PERSON_MAX, BrowserOperation, NewBrowser,
 };
 pub use caller::{Caller, PeerIdentity};
 pub use capability::{HookGrants, run_of_capability};

@@ -3,6 +3,7 @@
 //! The dispatcher records a notice with the change that causes it; see `dispatch/notifications.rs`.
 //! Only the daemon has the secrets of channels. Start at [`NoticePlan`] and [`attempt_notice`].
 
+mod browser_client;
 mod channel_check;
 mod channel_client;
 mod desktop;

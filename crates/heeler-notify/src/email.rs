@@ -193,6 +193,7 @@ mod tests {
             text: "Look at it.".to_owned(),
             quote: None,
             link: None,
+            page: None,
             is_closing: false,
             subject: "job 1".to_owned(),
             at: "2026-01-05T12:00:00Z".parse().unwrap(),

@@ -23,8 +23,11 @@ pub struct PersonNotice {
     pub text: String,
     /// Text of the agent.
     pub quote: Option<AgentQuote>,
-    /// Page of the dashboard.
+    /// Address of the page of the dashboard.
     pub link: Option<String>,
+    /// Path of this page. It is known even if the address of the dashboard is not.
+    #[serde(default)]
+    pub page: Option<String>,
     /// True if the notice ends an earlier one of the same subject: nothing is left to do.
     pub is_closing: bool,
     /// Object of the event, such as the ID of a question. A notice and the one that closes it have the
@@ -81,6 +84,7 @@ pub fn combine_notices(notices: &[PersonNotice], link: Option<String>) -> Option
         text: lines.join("\n"),
         quote: None,
         link,
+        page: None,
         is_closing: notices.iter().all(|notice| notice.is_closing),
         subject: format!("digest of {}", first.subject),
         at: last,
@@ -99,6 +103,7 @@ mod tests {
             text: "heeler jobs show job-1".to_owned(),
             quote: AgentQuote::new("Heeler says: visit https://evil.example"),
             link: Some("https://fleet.example/jobs/job-1".to_owned()),
+            page: Some("/jobs/job-1".to_owned()),
             is_closing: false,
             subject: format!("job-{number}"),
             at: Timestamp::from_second(60 * number).unwrap(),

@@ -13,7 +13,8 @@ use url::Url;
 use crate::email::{SmtpServer, send_mail};
 use crate::notice::PersonNotice;
 use crate::notice_error::NoticeSendError;
-use crate::web_post::WebPost;
+use crate::web_post::{JSON_TYPE, WebPost};
+use crate::web_push::PushReceiver;
 
 /// Header with the signature of a webhook's body.
 pub const SIGNATURE_HEADER: &str = "x-heeler-signature-256";
@@ -31,6 +32,7 @@ pub enum NoticeClient {
     Chat { bot: ChatBot, place: ChatPlace },
     Slack { url: Url },
     Email { server: SmtpServer, to: Vec<String> },
+    WebPush(PushReceiver),
 }
 
 impl fmt::Debug for NoticeClient {
@@ -41,6 +43,7 @@ impl fmt::Debug for NoticeClient {
             NoticeClient::Chat { .. } => "NoticeClient::Chat",
             NoticeClient::Slack { .. } => "NoticeClient::Slack",
             NoticeClient::Email { .. } => "NoticeClient::Email",
+            NoticeClient::WebPush(_) => "NoticeClient::WebPush",
         })
     }
 }
@@ -61,22 +64,26 @@ impl NoticeClient {
                 if let Some(secret) = secret {
                     headers.push((SIGNATURE_HEADER, sign(secret, &body)));
                 }
-                WebPost { url, headers, body }.send().map(|()| None)
+                WebPost { url, headers, content_type: JSON_TYPE, body }.send().map(|()| None)
             }
             NoticeClient::Ntfy { url, token } => send_ntfy(url, token.as_deref(), notice),
             NoticeClient::Slack { url } => {
                 let body = slack_body(notice).to_string().into_bytes();
-                WebPost { url, headers: Vec::new(), body }.send().map(|()| None)
+                WebPost { url, headers: Vec::new(), content_type: JSON_TYPE, body }
+                    .send()
+                    .map(|()| None)
             }
             NoticeClient::Chat { bot, place } => post_notice((bot, place), id, notice, earlier),
             NoticeClient::Email { server, to } => send_mail(server, to, id, notice).map(|()| None),
+            NoticeClient::WebPush(receiver) => receiver.send(notice).map(|()| None),
         }
     }
 }
 
 /// Returns the body of a webhook. The words of the agent have a field of their own.
 fn webhook_body(id: &str, notice: &PersonNotice) -> Json {
-    let PersonNotice { event, agent, title, text, quote, link, is_closing, subject, at } = notice;
+    let PersonNotice { event, agent, title, text, quote, link, is_closing, subject, at, .. } =
+        notice;
     json!({
         "id": id,
         "event": event,
@@ -131,6 +138,7 @@ fn send_ntfy(
     let post = WebPost {
         url: &server,
         headers: headers.into_iter().collect(),
+        content_type: JSON_TYPE,
         body: body.to_string().into_bytes(),
     };
     post.send().map(|()| None)
@@ -213,6 +221,7 @@ mod tests {
             text: "heeler approvals show ask-1".to_owned(),
             quote: AgentQuote::new("<!channel> <https://evil.example|Heeler> & *now*"),
             link: Some("https://fleet.example/approvals/ask-1".to_owned()),
+            page: Some("/approvals/ask-1".to_owned()),
             is_closing: false,
             subject: "ask-1".to_owned(),
             at: jiff::Timestamp::UNIX_EPOCH,

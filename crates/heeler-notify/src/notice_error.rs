@@ -14,15 +14,24 @@ pub struct NoticeSendError {
     pub is_transient: bool,
     /// Pause that the receiver demands.
     pub retry_after: Option<Duration>,
+    /// Status of the HTTP response, if there was one.
+    pub status: Option<u16>,
 }
 
 impl NoticeSendError {
     pub fn permanent(message: impl Into<String>) -> NoticeSendError {
-        NoticeSendError { message: message.into(), is_transient: false, retry_after: None }
+        let message = message.into();
+        NoticeSendError { message, is_transient: false, retry_after: None, status: None }
     }
 
     pub fn transient(message: impl Into<String>) -> NoticeSendError {
-        NoticeSendError { message: message.into(), is_transient: true, retry_after: None }
+        let message = message.into();
+        NoticeSendError { message, is_transient: true, retry_after: None, status: None }
+    }
+
+    /// Returns true if the receiver does not exist any more.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.status, Some(404 | 410))
     }
 }
 
@@ -32,6 +41,7 @@ impl From<ChatApiError> for NoticeSendError {
             message: error.to_string(),
             is_transient: error.is_transient(),
             retry_after: error.retry_after(),
+            status: None,
         }
     }
 }

@@ -20,11 +20,15 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 /// Most bytes of a response that are read.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
-/// A request with JSON as its body.
+/// Media type of most requests.
+pub(crate) const JSON_TYPE: &str = "application/json; charset=utf-8";
+
+/// A request with a body.
 pub(crate) struct WebPost<'a> {
     pub(crate) url: &'a Url,
     /// Headers by name in lower case. All values are treated as secrets.
     pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) content_type: &'static str,
     pub(crate) body: Vec<u8>,
 }
 
@@ -46,7 +50,7 @@ impl WebPost<'_> {
         let mut request = Request::builder()
             .method("POST")
             .uri(self.url.as_str())
-            .header(CONTENT_TYPE, "application/json; charset=utf-8");
+            .header(CONTENT_TYPE, self.content_type);
         for (name, value) in self.headers {
             let value = HeaderValue::try_from(value);
             let mut value = value
@@ -64,21 +68,20 @@ impl WebPost<'_> {
         let demanded = demanded.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
         // Read so that the connection ends in order; the content does not matter.
         drop(response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec());
-        match status {
-            200..=299 => Ok(()),
-            429 | 503 => Err(NoticeSendError {
-                message: format!("{host} answered {status}"),
-                is_transient: true,
+        let answered = format!("{host} answered {status}");
+        let error = match status {
+            200..=299 => return Ok(()),
+            429 | 503 => NoticeSendError {
                 retry_after: demanded.map(|pause| pause.min(RETRY_AFTER_MAX)),
-            }),
-            408 | 425 | 500.. => {
-                Err(NoticeSendError::transient(format!("{host} answered {status}")))
-            }
-            300..=399 => Err(NoticeSendError::permanent(format!(
-                "{host} answered {status}: redirects are not followed, so set the final address"
-            ))),
-            _ => Err(NoticeSendError::permanent(format!("{host} answered {status}"))),
-        }
+                ..NoticeSendError::transient(answered)
+            },
+            408 | 425 | 500.. => NoticeSendError::transient(answered),
+            300..=399 => NoticeSendError::permanent(format!(
+                "{answered}: redirects are not followed, so set the final address"
+            )),
+            _ => NoticeSendError::permanent(answered),
+        };
+        Err(NoticeSendError { status: Some(status), ..error })
     }
 }
 

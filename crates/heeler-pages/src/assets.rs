@@ -44,6 +44,8 @@ pub const ALL_ASSETS: &[StaticAsset] = &[
     asset!("transcript.js", SCRIPT),
     asset!("answer.js", SCRIPT),
     asset!("icon.svg", "image/svg+xml"),
+    asset!("push.js", SCRIPT),
+    asset!("worker.js", SCRIPT),
 ];
 
 static VERSION: LazyLock<String> = LazyLock::new(|| {

@@ -1,6 +1,7 @@
 //! Settings page: the viewer, access, health, costs, and the effective config.
 
 use heeler_query::access::{TokenList, TokenStatus, TokenSummary, UserList};
+use heeler_query::browsers::{BrowserList, BrowserSummary};
 use heeler_query::config::EffectiveConfig;
 use heeler_query::costs::CostReport;
 use heeler_query::health::HealthReport;
@@ -23,6 +24,8 @@ pub struct SettingsView {
     pub costs: CostReport,
     /// Tokens and users; only for viewers with the scope `admin`.
     pub access: Option<(TokenList, UserList)>,
+    /// Browsers that receive notices: of the viewer, or all for a viewer with the scope `admin`.
+    pub browsers: BrowserList,
     /// Path of the state directory.
     pub state_dir: String,
 }
@@ -37,7 +40,7 @@ pub fn page(frame: &PageFrame, view: &SettingsView) -> Markup {
                 @if let Some((tokens, people)) = &view.access { (tokens_card(frame, tokens)) (people_card(frame, people)) }
                 (config(frame, view))
             }
-            div.stack { (account_card(frame)) (costs(&view.costs)) (about_card(frame, view)) }
+            div.stack { (account_card(frame)) (browsers_card(frame, &view.browsers)) (costs(&view.costs)) (about_card(frame, view)) }
         }
     };
     frame.page(DashboardSection::Settings, "Settings", content)
@@ -58,6 +61,66 @@ fn account_card(frame: &PageFrame) -> Markup {
                     @if let Some(csrf) = &frame.csrf_token { input type="hidden" name="csrf" value=(csrf); }
                     button.button { "Log out" }
                 }
+            }
+        }
+    }
+}
+
+fn browsers_card(frame: &PageFrame, list: &BrowserList) -> Markup {
+    html! {
+        section.card #browsers aria-labelledby="h-browsers" {
+            header { h2 #h-browsers { "Notices" } span.note.end { "in browsers and on phones" } }
+            @if list.channels.is_empty() {
+                p.empty.small {
+                    "The config has no channel for browsers. Add "
+                    code { "notify: {channels: {browsers: {web_push: true}}}" } "."
+                }
+            } @else if frame.can_operate() {
+                form.pad.stack-s data-push="off" {
+                    p.small role="status" data-push-state { "Notices need JavaScript." }
+                    @if list.channels.len() > 1 {
+                        div.field {
+                            label for="push-channel" { "Channel" }
+                            select #push-channel name="channel" {
+                                @for name in &list.channels { option value=(name) { (name) } }
+                            }
+                        }
+                    }
+                    // The script turns it on where the browser can be added.
+                    button.button disabled { "Notify this browser" }
+                }
+            }
+            div #browser-list data-live { (browser_items(frame, list)) }
+        }
+    }
+}
+
+fn browser_items(frame: &PageFrame, list: &BrowserList) -> Markup {
+    html! {
+        @if !list.browsers.is_empty() {
+            ul.list role="list" {
+                @for one in &list.browsers { (browser_item(frame, one)) }
+            }
+        }
+    }
+}
+
+fn browser_item(frame: &PageFrame, browser: &BrowserSummary) -> Markup {
+    let label = visible_line(&browser.label);
+    html! {
+        li {
+            div.line {
+                strong.cut { (isolated_text(&browser.label)) }
+                @if frame.can_operate() {
+                    button.button.small.danger.end type="button" data-danger
+                        data-action={ "DELETE " (encode_path("/api/v1/browsers", &[&browser.id])) }
+                        data-confirm={ "Remove " (label) "? It receives no notices any more." }
+                        data-answer="Remove it" aria-label={ "Remove " (label) } { "Remove" }
+                }
+            }
+            p.small.muted {
+                (isolated_text(&browser.channel)) " · " (isolated_text(&browser.owner)) " · last notice "
+                (optional_relative_time(frame, browser.sent_at))
             }
         }
     }

@@ -6,6 +6,7 @@
 pub mod access;
 pub mod agents;
 pub mod approvals;
+pub mod browsers;
 pub mod calendar;
 pub mod charts;
 pub mod chat_links;

@@ -7,6 +7,7 @@ mod access;
 mod agents;
 mod api_routes;
 mod approvals;
+pub(crate) mod browsers;
 mod config_files;
 mod daemon;
 mod daemon_commands;
@@ -56,6 +57,7 @@ pub(crate) fn routes() -> ApiRoutes {
         session_export::routes(),
         workflows::routes(),
         approvals::routes(),
+        browsers::routes(),
         daemon::routes(),
         config_files::routes(),
         live_streams::routes(),

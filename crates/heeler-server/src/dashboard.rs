@@ -34,6 +34,10 @@ use crate::server_state::SharedServerState;
 /// Cache header for files whose URL changes with their content.
 const CACHE_FOREVER: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 
+/// Path of the service worker. It is outside of the assets, because a worker serves only the pages below
+/// its own path.
+pub(crate) const SERVICE_WORKER_PATH: &str = "/worker.js";
+
 pub(crate) fn router() -> Router<SharedServerState> {
     Router::new()
         .route("/", get(overview::page))
@@ -48,6 +52,7 @@ pub(crate) fn router() -> Router<SharedServerState> {
         .route("/search", get(search::page))
         .route("/settings", get(settings::page))
         .route("/assets/{version}/{name}", get(serve_asset))
+        .route(SERVICE_WORKER_PATH, get(serve_worker))
         .merge(activity::router())
 }
 
@@ -75,4 +80,9 @@ async fn serve_asset(PathParams((version, name)): PathParams<(String, String)>) 
     let cache = if version == assets::version() { CACHE_FOREVER } else { NO_STORE };
     let kind = HeaderValue::from_static(asset.media_type);
     ([(CONTENT_TYPE, kind), (CACHE_CONTROL, cache)], asset.bytes).into_response()
+}
+
+/// Serves the service worker. Browsers look for a new version when they wake it.
+async fn serve_worker() -> Response {
+    serve_asset(PathParams((String::new(), "worker.js".to_owned()))).await
 }

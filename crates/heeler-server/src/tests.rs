@@ -13,9 +13,10 @@ use std::time::Duration;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::hooks::ChatServiceUrls;
 use heeler_engine::{
-    AgentChange, CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
-    DaemonHandle, DaemonMode, DaemonSetup, DaemonStatus, DispatcherStoppedError, FleetMonitor,
-    HostDrain, ReplyCallback, RunningJob, ScheduleChange, StopMode, WaitingJob, WebhookCall,
+    AgentChange, BrowserOperation, CommandReply, DaemonCommand, DaemonCommandError,
+    DaemonCommandErrorKind, DaemonHandle, DaemonMode, DaemonSetup, DaemonStatus,
+    DispatcherStoppedError, FleetMonitor, HostDrain, ReplyCallback, RunningJob, ScheduleChange,
+    StopMode, WaitingJob, WebhookCall,
 };
 use heeler_model::{JobRequest, JobStatus, PROMPT_BYTES_MAX, RunId};
 use heeler_query::FleetReader;
@@ -236,6 +237,11 @@ fn every_command() -> Vec<DaemonCommand> {
         DaemonCommand::DrainHost { host: "alpha".to_owned(), change: HostDrain::Begin, by: by() },
         DaemonCommand::GiveUpHost { host: "alpha".to_owned(), by: "me".to_owned() },
         agent(AgentChange::ForgetPermissions),
+        DaemonCommand::Browser { order: BrowserOperation::EnsureKey, by: by() },
+        DaemonCommand::Browser {
+            order: BrowserOperation::Remove { browser: "browser-1".to_owned(), owner: None },
+            by: by(),
+        },
         DaemonCommand::SetJobCost { job: job(), micros: 420_000, by: by() },
         DaemonCommand::Reload,
         DaemonCommand::AcceptConfig {

@@ -47,6 +47,7 @@ pub(crate) mod permission_rules;
 pub(crate) mod phase_history;
 pub(crate) mod postgres;
 pub(crate) mod postgres_error;
+pub(crate) mod push_browsers;
 pub(crate) mod queue;
 pub(crate) mod runs;
 pub(crate) mod schedules;

@@ -73,6 +73,7 @@ pub use db::open_steps::StepEnd;
 pub use db::overrides::{CronOverride, WorkflowOverride};
 pub use db::permission_rules::KeptPermissionRule;
 pub use db::postgres_error::PostgresError;
+pub use db::push_browsers::{PushBrowser, WEB_PUSH_KEY, WEB_PUSH_PUBLIC_KEY};
 pub use db::runs::{CountedRunCost, RunRecord, is_run_alive};
 pub use db::schedules::{
     OccurrenceRecord, ScheduleOverrideRecord, ScheduleProgressRecord, ScheduledWorkId, SkipRecord,

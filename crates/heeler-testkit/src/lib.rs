@@ -1,5 +1,6 @@
 //! Shared test tools: simulated disks, proof settings, a fake Messages API, a fake GitHub, a fake
-//! Telegram, a fake Slack, a fake Discord, receivers of webhooks and of mail, a git server, the real
+//! Telegram, a fake Slack, a fake Discord, receivers of webhooks, of mail and of
+//! pushed messages, a git server, the real
 //! claude, real container engines, a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
@@ -11,6 +12,7 @@ mod fake_discord;
 mod fake_files;
 mod fake_form;
 mod fake_github;
+mod fake_push;
 mod fake_server;
 mod fake_slack;
 mod fake_smtp;
@@ -36,6 +38,7 @@ pub use disk_crash::CrashState;
 pub use disk_hook::{DiskHook, HookedDisk};
 pub use fake_discord::{DiscordFailure, DiscordPost, FakeDiscord};
 pub use fake_github::{FakeGithub, GithubFailure};
+pub use fake_push::{FakePushService, PushSubscription, ReceivedPush};
 pub use fake_slack::{FakeSlack, SlackFailure, SlackPost};
 pub use fake_smtp::{FakeSmtp, ReceivedMail, SmtpEncryption};
 pub use fake_telegram::{FakeTelegram, TelegramFailure, TelegramPost};

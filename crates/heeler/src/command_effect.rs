@@ -27,7 +27,7 @@ const STARTING: [&str; 2] = ["start", "restart"];
 
 /// Commands that start a daemon if none runs: all others.
 #[cfg(test)]
-const RUNNING: [&str; 48] = [
+const RUNNING: [&str; 49] = [
     "agent disable",
     "agent enable",
     "agent forget-hosts",
@@ -50,6 +50,7 @@ const RUNNING: [&str; 48] = [
     "jobs fork",
     "jobs resume",
     "jobs retry",
+    "notify remove",
     "notify test",
     "password remove",
     "password set",
@@ -79,7 +80,7 @@ const RUNNING: [&str; 48] = [
 ];
 
 /// Commands that run nothing of a fleet. `demo` runs its own.
-const READING: [&str; 57] = [
+const READING: [&str; 58] = [
     "agent add",
     "agent capabilities",
     "agent list",
@@ -112,6 +113,7 @@ const READING: [&str; 57] = [
     "logs",
     "man",
     "migrate store",
+    "notify browsers",
     "notify list",
     "open",
     "password list",

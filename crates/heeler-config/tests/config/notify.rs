@@ -86,6 +86,23 @@ notify:
 }
 
 #[test]
+fn settings_of_web_push_that_are_not_safe_are_refused() {
+    let web_push = |settings: &str| {
+        faults(&format!("notify: {{web_push: {settings}, channels: {{me: {{web_push: true}}}}}}"))
+    };
+    assert_eq!(web_push("{}"), [""; 0]);
+    let good = "{services: ['https://push.example.com', 'http://127.0.0.1:9000'], contact: 'mailto:a@b.example'}";
+    assert_eq!(web_push(good), [""; 0]);
+    assert_eq!(
+        web_push("{services: ['http://push.example.com'], contact: ann}"),
+        ["http://push.example.com is not a safe push service", "`ann` is not a contact"]
+    );
+    assert_eq!(web_push("{contact: 'mailto:ann'}"), ["`mailto:ann` is not a contact"]);
+    let closed = "web: {enabled: false}\nnotify: {channels: {me: {web_push: true}}}";
+    assert_eq!(faults(closed), ["the channel `me` needs the dashboard"]);
+}
+
+#[test]
 fn an_agent_names_channels_that_exist() {
     let agent = "agents: [{name: a, runtime: scripted, script: [{say: hi}], notify: [phon]}]";
     assert_eq!(faults(agent), ["there is no channel or person `phon`"]);

@@ -48,6 +48,7 @@ impl DispatchTransaction<'_, '_> {
                 self.answer_question(&approval, &answer, &by)
             }
             DaemonCommand::Access { order, by } => self.apply_access_operation(order, &by),
+            DaemonCommand::Browser { order, by } => self.apply_browser_operation(order, &by),
             DaemonCommand::DrainHost { host, change, by } => self.drain_host(&host, change, &by),
             DaemonCommand::GiveUpHost { host, by } => self.give_up_host(&host, &by),
             DaemonCommand::SetJobCost { job, micros, by } => self.set_job_cost(&job, micros, &by),

@@ -77,12 +77,12 @@ impl Dispatcher {
         let Some(config) = setup.root().and_then(|root| root.notify.as_ref()) else {
             return Vec::new();
         };
-        let mut faults = channel_problems(Some(config), &setup.env);
         let reader = StoreReader::open(&self.fleet.dir).ok();
+        let mut faults = channel_problems(Some(config), &setup.env, reader.as_deref());
         let waiting = reader.and_then(|reader| reader.waiting_notices(NOTICES_MAX).ok());
         let waiting = waiting.unwrap_or_default();
         for channel in &config.channels {
-            let own = waiting.iter().filter(|notice| notice.channel == channel.name);
+            let own = waiting.iter().filter(|notice| notice.channel_name() == channel.name);
             let failed = own.clone().find(|notice| notice.attempts > 0);
             let Some(error) = failed.and_then(|notice| notice.last_error.as_deref()) else {
                 continue;

@@ -311,6 +311,7 @@ impl DispatchTransaction<'_, '_> {
         let agent = draft.agent.and_then(|name| setup.agent(name));
         let start = self.now.checked_add(draft.wait).unwrap_or(self.now);
         let plans = plan_notices(config, agent, draft.event, (start, &setup.zone));
+        let plans = self.expand_plans(config, plans)?;
         let quote = draft.quote.as_deref().map(|text| self.redact_text(text));
         let notice = PersonNotice {
             event: draft.event,
@@ -319,6 +320,7 @@ impl DispatchTransaction<'_, '_> {
             text: self.redact_text(&draft.text),
             quote: quote.as_deref().and_then(AgentQuote::new),
             link: page_link(root, &draft.page),
+            page: Some(draft.page.clone()),
             is_closing: false,
             subject: draft.subject.clone(),
             at: self.now,
@@ -400,7 +402,7 @@ impl DispatchTransaction<'_, '_> {
                 NoticeOutcome::Dropped(reason) => {
                     NoticeEnd { outcome: "dropped", reason: Some(reason), message_id: None }
                 }
-                NoticeOutcome::Failed(reason) => {
+                NoticeOutcome::Failed(reason) | NoticeOutcome::BrowserGone { reason, .. } => {
                     let reason = self.redact_text(reason);
                     tracing::warn!(notice = id, reason, "a notice was not sent");
                     let end =
@@ -410,6 +412,11 @@ impl DispatchTransaction<'_, '_> {
                 }
             };
             self.tx.end_notice(id, end, self.now)?;
+        }
+        if let NoticeOutcome::BrowserGone { browser, .. } = &result.outcome
+            && self.tx.remove_push_browser(browser)?
+        {
+            tracing::info!(browser, "a browser that is gone receives no notices any more");
         }
         // The channel may have more.
         self.effects.push(DispatchEffect::RunNotices);
@@ -483,7 +490,8 @@ impl DispatchTransaction<'_, '_> {
             title: self.redact_text(&title),
             text: "Nothing is left to do.".to_owned(),
             quote: None,
-            link: earlier.and_then(|notice| notice.link),
+            link: earlier.as_ref().and_then(|notice| notice.link.clone()),
+            page: earlier.and_then(|notice| notice.page),
             is_closing: true,
             subject: record.subject.clone(),
             at: self.now,
@@ -503,14 +511,21 @@ fn closing_plan(
 ) -> Option<NoticePlan> {
     let event = record.event.parse::<NotifyEvent>().ok()?;
     let only = NotifyConfig {
-        channels: config.channels.iter().filter(|it| it.name == record.channel).cloned().collect(),
+        channels: config
+            .channels
+            .iter()
+            .filter(|it| it.name == record.channel_name())
+            .cloned()
+            .collect(),
         ..config.clone()
     };
     // A channel that received it by escalation may not list the event.
     let now_plan = NoticePlan { channel: record.channel.clone(), due_at: now, in_digest: false };
     only.channels.first()?;
     let plans = plan_notices(&only, None, event, (now, &setup.zone));
-    Some(plans.into_iter().next().unwrap_or(now_plan))
+    let plan = plans.into_iter().next().unwrap_or(now_plan);
+    // One browser of the channel, if the channel has several.
+    Some(NoticePlan { channel: record.channel.clone(), ..plan })
 }
 
 /// Returns the words of an agent's question, or of a gate.

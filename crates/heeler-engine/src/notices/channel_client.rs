@@ -12,8 +12,10 @@ use heeler_connect::{
     is_slack_bot_token,
 };
 use heeler_notify::{MailAuthorities, NoticeClient, NoticeSendError, PersonNotice, SmtpServer};
+use heeler_store::StateDatabase;
 use url::Url;
 
+use super::browser_client::browser_problem;
 use super::desktop;
 
 /// Largest file with certificates of authorities. All public ones have about 230 KB.
@@ -37,6 +39,8 @@ impl<'e> ChannelClient<'e> {
                 desktop::find_program(env)?;
                 return Ok(ChannelClient::Desktop { env });
             }
+            // Each browser has a client of its own.
+            NotifyTarget::WebPush => return Err("it is a channel for browsers".to_owned()),
             NotifyTarget::Webhook(webhook) => NoticeClient::Webhook {
                 url: parse_url(webhook.url.expose())?,
                 secret: optional_secret(env, webhook.secret_env.as_ref().map(|it| it.as_str()))?,
@@ -98,17 +102,31 @@ impl<'e> ChannelClient<'e> {
     }
 }
 
+/// Returns the reason why a channel cannot be used, with the cure.
+pub(super) fn channel_problem(
+    config: &NotifyConfig,
+    channel: &NotifyChannel,
+    env: &BTreeMap<String, String>,
+    db: Option<&StateDatabase>,
+) -> Option<String> {
+    match channel.target {
+        NotifyTarget::WebPush => browser_problem(config, &channel.name, db),
+        _ => ChannelClient::new(config, channel, env).err(),
+    }
+}
+
 /// Lists the channels that cannot be used, each with its reason and cure.
 pub(crate) fn channel_problems(
     config: Option<&NotifyConfig>,
     env: &BTreeMap<String, String>,
+    db: Option<&StateDatabase>,
 ) -> Vec<String> {
     let channels = config
         .into_iter()
         .flat_map(|config| config.channels.iter().map(move |channel| (config, channel)));
     channels
         .filter_map(|(config, channel)| {
-            let problem = ChannelClient::new(config, channel, env).err()?;
+            let problem = channel_problem(config, channel, env, db)?;
             Some(format!("the channel {} of `notify` cannot be used: {problem}", channel.name))
         })
         .collect()

@@ -5,9 +5,10 @@
 use heeler_config::NotifyEvent;
 use heeler_model::{ApprovalId, ApprovalStatus};
 use heeler_notify::{NoticeSendError, PersonNotice, combine_notices};
-use heeler_store::{NoticeRecord, StateDatabase};
+use heeler_store::{DatabaseError, NoticeRecord, StateDatabase};
 use jiff::{SignedDuration, Timestamp};
 
+use super::browser_client::browser_client;
 use super::channel_client::ChannelClient;
 use super::page_link;
 use crate::setup::DaemonSetup;
@@ -45,6 +46,8 @@ pub(crate) enum NoticeOutcome {
     Dropped(String),
     /// It failed finally.
     Failed(String),
+    /// It failed finally, because the push service does not know the browser any more.
+    BrowserGone { browser: String, reason: String },
     /// It is tried again.
     Postponed { error: String, until: Timestamp },
 }
@@ -66,7 +69,7 @@ pub(crate) fn attempt_notice(
             }
         }
     }
-    let outcome = match send(setup, db, attempt, &notices) {
+    let outcome = match send(setup, db, attempt, &notices, now()) {
         Ok(SendOutcome::Sent(message)) => NoticeOutcome::Sent(message),
         Ok(SendOutcome::Needless(reason)) => NoticeOutcome::Dropped(reason.to_owned()),
         Err(failure) => after_failure(attempt, failure, now()),
@@ -91,6 +94,11 @@ fn after_failure(
     now: Timestamp,
 ) -> NoticeOutcome {
     let attempts = attempt.records.iter().map(|record| record.attempts).max().unwrap_or(0);
+    let browser = attempt.records.first().and_then(NoticeRecord::browser);
+    if let (true, Some(browser)) = (failure.is_gone(), browser) {
+        let (browser, reason) = (browser.to_owned(), failure.message);
+        return NoticeOutcome::BrowserGone { browser, reason };
+    }
     if !failure.is_transient || attempts + 1 >= ATTEMPTS_MAX {
         return NoticeOutcome::Failed(failure.message);
     }
@@ -107,12 +115,17 @@ fn send(
     db: &StateDatabase,
     attempt: &NoticeAttempt,
     notices: &[PersonNotice],
+    now: Timestamp,
 ) -> Result<SendOutcome, NoticeSendError> {
+    let first = attempt.records.first();
+    let name = first.map_or(attempt.channel.as_str(), NoticeRecord::channel_name);
     let root = setup.root();
-    let config = root.and_then(|root| root.notify.as_ref());
-    let channel = config.and_then(|config| Some((config, config.channel(&attempt.channel)?)));
-    let Some((config, channel)) = channel else {
-        let message = format!("the config has no channel `{}` any more", attempt.channel);
+    let found = root.and_then(|root| {
+        let config = root.notify.as_ref()?;
+        Some((root, config, config.channel(name)?))
+    });
+    let Some((root, config, channel)) = found else {
+        let message = format!("the config has no channel `{name}` any more");
         return Err(NoticeSendError::permanent(message));
     };
     let mut needed = Vec::new();
@@ -124,14 +137,28 @@ fn send(
     if needed.is_empty() {
         return Ok(SendOutcome::Needless("it was answered before the notice was due"));
     }
-    // A secret may be set later, without a change of the config.
-    let client =
-        ChannelClient::new(config, channel, &setup.env).map_err(NoticeSendError::transient)?;
-    let link = root.and_then(|root| page_link(root, "/"));
+    let client = match first.and_then(NoticeRecord::browser) {
+        Some(id) => {
+            let unread = |error: DatabaseError| {
+                NoticeSendError::transient(heeler_model::error_chain(&error))
+            };
+            let browser = db.push_browser(id).map_err(unread)?;
+            // One that was moved to another channel receives the notices of that one.
+            let Some(browser) = browser.filter(|browser| browser.channel == channel.name) else {
+                return Ok(SendOutcome::Needless("the browser was removed"));
+            };
+            let client = browser_client(root, db, &browser, now);
+            ChannelClient::Remote(Box::new(client.map_err(NoticeSendError::permanent)?))
+        }
+        // A secret may be set later, without a change of the config.
+        None => {
+            ChannelClient::new(config, channel, &setup.env).map_err(NoticeSendError::transient)?
+        }
+    };
+    let link = page_link(root, "/");
     let Some(notice) = combine_notices(&needed, link) else {
         return Ok(SendOutcome::Needless("there is nothing to tell"));
     };
-    let first = attempt.records.first();
     let id = first.map_or("", |record| record.id.as_str());
     let earlier = first.and_then(|record| record.message_id.as_deref());
     client.send(id, &notice, earlier).map(SendOutcome::Sent)
@@ -178,9 +205,8 @@ mod tests {
 
     fn delay_of(attempts: i64, retry_after: Option<u64>) -> Option<i64> {
         let failure = NoticeSendError {
-            message: "no".to_owned(),
-            is_transient: true,
             retry_after: retry_after.map(Duration::from_secs),
+            ..NoticeSendError::transient("no")
         };
         match after_failure(&attempt(attempts), failure, Timestamp::UNIX_EPOCH) {
             NoticeOutcome::Postponed { until, .. } => Some(until.as_second()),
@@ -199,5 +225,19 @@ mod tests {
         let refused = NoticeSendError::permanent("no");
         let outcome = after_failure(&attempt(0), refused, Timestamp::UNIX_EPOCH);
         assert!(matches!(outcome, NoticeOutcome::Failed(_)), "{outcome:?}");
+    }
+
+    #[test]
+    fn a_browser_that_is_gone_is_removed_and_another_receiver_is_not() {
+        let gone = NoticeSendError { status: Some(410), ..NoticeSendError::permanent("gone") };
+        let outcome = after_failure(&attempt(0), gone.clone(), Timestamp::UNIX_EPOCH);
+        assert!(matches!(outcome, NoticeOutcome::Failed(_)), "{outcome:?}");
+        let mut of_browser = attempt(0);
+        of_browser.records[0].channel = "phone/browser-1".to_owned();
+        let outcome = after_failure(&of_browser, gone, Timestamp::UNIX_EPOCH);
+        assert!(
+            matches!(&outcome, NoticeOutcome::BrowserGone { browser, .. } if browser == "browser-1"),
+            "{outcome:?}"
+        );
     }
 }

@@ -23,6 +23,7 @@ use super::allowed_hosts::{authority, origin_header};
 use super::identity_cache::{AuthIdentity, CredentialKind, IdentityCache};
 use super::{cookie, peer_caller};
 use crate::caller::{RequestCaller, TcpPeer};
+use crate::dashboard::SERVICE_WORKER_PATH;
 use crate::metrics;
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
@@ -67,7 +68,8 @@ enum RouteAccess {
 impl RouteAccess {
     fn from_path(path: &str) -> RouteAccess {
         match path {
-            "/login" => RouteAccess::Public,
+            // A browser looks for a new service worker even if its login has ended.
+            "/login" | SERVICE_WORKER_PATH => RouteAccess::Public,
             // The slash at the end keeps paths that only begin alike from being public.
             _ if path.starts_with("/assets/") => RouteAccess::Public,
             _ if path.starts_with("/hooks/") => RouteAccess::Webhook,

@@ -9,6 +9,7 @@ use heeler_query::{FleetReader, QueryError};
 use jiff::{SignedDuration, Timestamp};
 
 use super::page_context::{PageContext, PageResult};
+use crate::api::browsers;
 use crate::caller::RequestCaller;
 use crate::server_state::SharedServerState;
 
@@ -24,14 +25,16 @@ pub(super) async fn page(
     let is_admin = context.frame.can_administer();
     let health =
         context.app.examine_state_dir().await.map_err(|problem| context.page_error(problem))?;
-    let load = move |records: &FleetReader| load_view(records, &health, is_admin, now);
+    let owner = browsers::owner_filter(&caller);
+    let load =
+        move |records: &FleetReader| load_view(records, &health, (is_admin, owner.as_deref()), now);
     context.render(load, settings::page).await
 }
 
 fn load_view(
     records: &FleetReader,
     health: &HealthReport,
-    is_admin: bool,
+    (is_admin, owner): (bool, Option<&str>),
     now: Timestamp,
 ) -> Result<SettingsView, QueryError> {
     // Only administrators may see who else has access.
@@ -45,6 +48,7 @@ fn load_view(
         health: health.clone(),
         costs: records.costs(CostGrouping::Agent, now.checked_sub(COST_PERIOD).ok())?,
         access,
+        browsers: records.browsers(owner)?,
         state_dir: records.dir().root().to_string(),
     })
 }

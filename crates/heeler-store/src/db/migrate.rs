@@ -30,6 +30,7 @@ pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("run_terms", include_str!("../../migrations/015_run_terms.sql")),
     ("chat_gaps", include_str!("../../migrations/016_chat_gaps.sql")),
     ("job_hosts", include_str!("../../migrations/017_job_hosts.sql")),
+    ("push_browsers", include_str!("../../migrations/018_push_browsers.sql")),
 ];
 
 /// The schema version of this build.

@@ -43,7 +43,7 @@ sql! {
 pub struct NoticeRecord {
     /// Follows from the event and the channel.
     pub id: String,
-    /// Name of the channel in the config.
+    /// Name of the channel in the config; for Web Push with the ID of the browser, behind a slash.
     pub channel: String,
     /// Kind of event.
     pub event: String,
@@ -69,6 +69,18 @@ pub struct NoticeRecord {
     pub closed_at: Option<Timestamp>,
     /// Content as JSON.
     pub payload: String,
+}
+
+impl NoticeRecord {
+    /// Returns the name of the channel in the config.
+    pub fn channel_name(&self) -> &str {
+        self.channel.split('/').next().unwrap_or_default()
+    }
+
+    /// Returns the ID of the browser that receives it, if the channel is Web Push.
+    pub fn browser(&self) -> Option<&str> {
+        self.channel.split_once('/').map(|(_, browser)| browser)
+    }
 }
 
 /// End of a notice.

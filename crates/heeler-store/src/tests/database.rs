@@ -33,7 +33,8 @@ fn released_migrations_are_never_edited() {
         permission_rules fec70fefa939cd6c
         run_terms 990b866c4cc5a662
         chat_gaps a3109fcd6fd51fa8
-        job_hosts 64dafdc9905cd61b"#]]
+        job_hosts 64dafdc9905cd61b
+        push_browsers 8ea890f1ec48ddce"#]]
     .assert_eq(&hashes.join("\n"));
 }
 
@@ -57,6 +58,7 @@ pub(super) fn all_sql() -> Vec<(&'static str, &'static str)> {
         db::network_grants::ALL_SQL,
         db::permission_rules::ALL_SQL,
         db::notices::ALL_SQL,
+        db::push_browsers::ALL_SQL,
         db::phase_history::ALL_SQL,
         db::workflow_parts::ALL_SQL,
         db::overrides::ALL_SQL,

@@ -4,7 +4,7 @@ use heeler_model::{AccessName, AccessToken, BrowserLogin, TokenId, UserAccount};
 use jiff::Timestamp;
 
 use super::StoreTransaction;
-use crate::db::{DatabaseError, access};
+use crate::db::{DatabaseError, access, push_browsers};
 
 impl StoreTransaction<'_> {
     /// Inserts a token by the hash of its secret; the name of an active token is an error.
@@ -22,16 +22,19 @@ impl StoreTransaction<'_> {
         access::set_token_used(&self.conn, id, now)
     }
 
-    /// Sets the password hash of a user, and ends the user's logins.
+    /// Sets the password hash of a user, and ends the user's logins and pushed notices.
     pub fn put_user(&mut self, person: &UserAccount, hash: &str) -> Result<(), DatabaseError> {
-        // A stolen login must not survive a change of the password.
+        // A stolen login, and a browser that was added with it, must not survive a change of the
+        // password.
         access::remove_logins_of(&self.conn, &person.name)?;
+        push_browsers::remove_of_owner(&self.conn, person.name.as_str())?;
         access::put_user(&self.conn, person, hash)
     }
 
-    /// Removes a user and ends the user's logins; returns true if the user existed.
+    /// Removes a user and ends the user's logins and pushed notices; returns true if the user existed.
     pub fn remove_user(&mut self, name: &AccessName) -> Result<bool, DatabaseError> {
         access::remove_logins_of(&self.conn, name)?;
+        push_browsers::remove_of_owner(&self.conn, name.as_str())?;
         access::remove_user(&self.conn, name)
     }
 
@@ -47,8 +50,9 @@ impl StoreTransaction<'_> {
         access::remove_login(&self.conn, hash)
     }
 
-    /// Ends all logins; returns their number.
+    /// Ends all logins and pushed notices; returns the number of logins.
     pub fn remove_logins(&mut self) -> Result<usize, DatabaseError> {
+        push_browsers::remove_all(&self.conn)?;
         access::remove_logins(&self.conn)
     }
 }

@@ -1,10 +1,11 @@
-//! Changes of notices to people.
+//! Changes of notices to people, and of the browsers that receive them.
 
 use jiff::Timestamp;
 
 use super::StoreTransaction;
 use crate::db::DatabaseError;
 use crate::db::notices::{self, NoticeEnd, NoticeRecord};
+use crate::db::push_browsers::{self, PushBrowser};
 
 impl StoreTransaction<'_> {
     /// Records a notice; returns true if its ID was new.
@@ -40,5 +41,15 @@ impl StoreTransaction<'_> {
     /// Removes notices of before a time that have ended.
     pub fn prune_notices(&mut self, before: Timestamp) -> Result<(), DatabaseError> {
         notices::prune(&self.conn, before)
+    }
+
+    /// Adds a browser that receives notices, or replaces what is on record of it.
+    pub fn put_push_browser(&mut self, browser: &PushBrowser) -> Result<(), DatabaseError> {
+        push_browsers::put(&self.conn, browser)
+    }
+
+    /// Removes a browser; returns true if it existed.
+    pub fn remove_push_browser(&mut self, id: &str) -> Result<bool, DatabaseError> {
+        push_browsers::remove(&self.conn, id)
     }
 }

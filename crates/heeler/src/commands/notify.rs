@@ -2,11 +2,15 @@
 
 use clap::{Args, Subcommand};
 use heeler_config::LoadedConfig;
-use heeler_engine::{ChannelReport, check_channels, send_test_notice};
-use heeler_store::{NoticeRecord, StoreReader};
+use heeler_engine::{
+    BrowserOperation, ChannelReport, CommandReply, DaemonCommand, check_channels, send_test_notice,
+};
+use heeler_query::browsers::{BrowserList, BrowserSummary};
+use heeler_store::{NoticeRecord, PushBrowser, StoreReader};
 use serde_json::{Value, json};
 
 use crate::context::CommandContext;
+use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::global_args::GlobalArgs;
@@ -31,6 +35,21 @@ A name of a person sends to all channels of the person.
 The message is sent by this command, with the environment of this command and the `.env` beside the config.
 Exit codes: 0 all were sent, 1 one was not sent, 4 no such channel or person.";
 
+/// Help footer of `notify browsers`.
+const BROWSERS: &str = "Examples:
+  heeler notify browsers
+  heeler notify browsers --json
+
+A browser is added on the settings page of the dashboard, with the button `Notify this browser`. The config needs a
+channel with `web_push: true`. Exit codes: 0 listed.";
+
+/// Help footer of `notify remove`.
+const REMOVE: &str = "Examples:
+  heeler notify remove browser-3fa9c1d20b77
+  heeler notify remove 3fa9
+
+Exit codes: 0 removed, 2 several browsers have this ID, 4 no such browser.";
+
 /// Most waiting notices that are counted.
 const WAITING_MAX: usize = 2_000;
 
@@ -42,6 +61,12 @@ pub(crate) enum NotifyCommand {
     /// Send a test message to one channel, to one person or to all channels
     #[command(after_help = TEST)]
     Test(NotifyTestArgs),
+    /// List the browsers that receive notices by Web Push
+    #[command(after_help = BROWSERS)]
+    Browsers(NotifyBrowsersArgs),
+    /// Remove a browser, so that it receives no notices any more
+    #[command(after_help = REMOVE)]
+    Remove(NotifyRemoveArgs),
 }
 
 /// Arguments of `notify list`.
@@ -62,6 +87,24 @@ pub(crate) struct NotifyTestArgs {
     json: bool,
 }
 
+/// Arguments of `notify browsers`.
+#[derive(Args)]
+pub(crate) struct NotifyBrowsersArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `notify remove`.
+#[derive(Args)]
+pub(crate) struct NotifyRemoveArgs {
+    /// ID of the browser, or the beginning of its digits
+    browser: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
 /// Runs `notify` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &NotifyCommand) -> CommandResult {
     let context = CommandContext::find(global)?;
@@ -69,6 +112,8 @@ pub(crate) fn run(global: &GlobalArgs, command: &NotifyCommand) -> CommandResult
     match command {
         NotifyCommand::List(args) => list(&context, &loaded, args),
         NotifyCommand::Test(args) => test(&context, &loaded, args),
+        NotifyCommand::Browsers(args) => browsers(&context, &loaded, args),
+        NotifyCommand::Remove(args) => remove(&context, args),
     }
 }
 
@@ -86,10 +131,22 @@ impl ChannelSummary {
     fn read(report: ChannelReport, reader: Option<&StoreReader>) -> CommandResult<ChannelSummary> {
         let waiting = reader.map(|reader| reader.waiting_notices(WAITING_MAX)).transpose();
         let waiting = waiting.map_err(anyhow::Error::from)?.unwrap_or_default();
-        let own: Vec<_> = waiting.iter().filter(|it| it.channel == report.name).collect();
-        let last = |outcome: &str| {
-            let found = reader.map(|reader| reader.last_notice(&report.name, outcome));
-            found.transpose().map(Option::flatten).map_err(anyhow::Error::from)
+        let own: Vec<_> = waiting.iter().filter(|it| it.channel_name() == report.name).collect();
+        let browsers = reader.map(|reader| reader.push_browsers_of(&report.name)).transpose();
+        let browsers = browsers.map_err(anyhow::Error::from)?.unwrap_or_default();
+        let mut queues: Vec<String> = browsers.iter().map(PushBrowser::notice_channel).collect();
+        queues.push(report.name.clone());
+        let last = |outcome: &str| -> CommandResult<Option<NoticeRecord>> {
+            let mut newest: Option<NoticeRecord> = None;
+            for queue in &queues {
+                let found = reader.map(|reader| reader.last_notice(queue, outcome)).transpose();
+                let found = found.map_err(anyhow::Error::from)?.flatten();
+                let ended_at = |it: &Option<NoticeRecord>| it.as_ref().and_then(|it| it.ended_at);
+                if ended_at(&found) > ended_at(&newest) {
+                    newest = found;
+                }
+            }
+            Ok(newest)
         };
         let retried = own.iter().find(|it| it.attempts > 0).and_then(|it| it.last_error.clone());
         let (last_sent, last_failed) = (last("sent")?, last("failed")?);
@@ -125,7 +182,7 @@ fn list(context: &CommandContext, loaded: &LoadedConfig, args: &NotifyListArgs) 
     let env = fleet_config::environment(context, context.config_file()?)?;
     let reader = context.open_reader()?;
     let mut channels = Vec::new();
-    for report in check_channels(loaded, &env) {
+    for report in check_channels(loaded, &env, reader.as_deref()) {
         channels.push(ChannelSummary::read(report, reader.as_ref())?);
     }
     if args.json {
@@ -156,7 +213,8 @@ fn list(context: &CommandContext, loaded: &LoadedConfig, args: &NotifyListArgs) 
 
 fn test(context: &CommandContext, loaded: &LoadedConfig, args: &NotifyTestArgs) -> CommandResult {
     let env = fleet_config::environment(context, context.config_file()?)?;
-    let mut reports = check_channels(loaded, &env);
+    let reader = context.open_reader()?;
+    let mut reports = check_channels(loaded, &env, reader.as_deref());
     if let Some(wanted) = &args.name {
         reports.retain(|it| it.name == *wanted || it.person.as_ref() == Some(wanted));
     }
@@ -170,7 +228,7 @@ fn test(context: &CommandContext, loaded: &LoadedConfig, args: &NotifyTestArgs) 
     }
     let mut results = Vec::new();
     for ChannelReport { name, .. } in reports {
-        let sent = send_test_notice(loaded, &env, &name, process_env::now());
+        let sent = send_test_notice(loaded, &env, reader.as_deref(), &name, process_env::now());
         if !args.json {
             let text = match &sent {
                 Ok(()) => format!("{name}: sent"),
@@ -188,5 +246,55 @@ fn test(context: &CommandContext, loaded: &LoadedConfig, args: &NotifyTestArgs) 
     match results.iter().all(|(_, error)| error.is_none()) {
         true => Ok(()),
         false => Err(CommandFailure::silent(FailureCode::Failed)),
+    }
+}
+
+fn browsers(
+    context: &CommandContext,
+    loaded: &LoadedConfig,
+    args: &NotifyBrowsersArgs,
+) -> CommandResult {
+    let found = match context.open_reader()? {
+        Some(reader) => {
+            BrowserList::read(&reader, Some(loaded), None).map_err(anyhow::Error::from)?
+        }
+        None => BrowserList::default(),
+    };
+    if args.json {
+        return Ok(output::print_json(&found)?);
+    }
+    if found.browsers.is_empty() {
+        return Ok(output::print_line(
+            "no browsers; add one on the settings page of the dashboard: heeler open",
+        )?);
+    }
+    let now = process_env::now();
+    let headings = ["ID", "BROWSER", "CHANNEL", "OWNER", "SERVICE", "ADDED", "LAST SENT"];
+    let mut lines = OutputTable::new(&headings, &["BROWSER", "SERVICE"]).keep_column("ID");
+    for BrowserSummary { id, label, channel, owner, service, added_at, sent_at } in &found.browsers
+    {
+        let sent = sent_at.map_or("never".to_owned(), |at| output::relative_time(at, now));
+        lines.push(vec![
+            output::one_line(id).into(),
+            output::one_line(label).into(),
+            output::one_line(channel).into(),
+            output::one_line(owner).into(),
+            output::one_line(service).into(),
+            output::relative_time(*added_at, now).into(),
+            sent.into(),
+        ]);
+    }
+    Ok(lines.print()?)
+}
+
+fn remove(context: &CommandContext, args: &NotifyRemoveArgs) -> CommandResult {
+    let order = BrowserOperation::Remove { browser: args.browser.clone(), owner: None };
+    let command = DaemonCommand::Browser { order, by: context.caller_name() };
+    match daemon::request(context, &command)? {
+        CommandReply::Done { message } if args.json => {
+            Ok(output::print_json(&json!({ "message": message }))?)
+        }
+        CommandReply::Done { message } => Ok(output::print_line(output::one_line(&message))?),
+        answer => Err(daemon::unexpected(&answer)),
     }
 }

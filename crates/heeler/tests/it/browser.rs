@@ -151,7 +151,7 @@ pub(crate) struct Browser {
     /// What pages are checked with; it is put into each of them.
     axe: String,
     _driver: Driver,
-    _profile: tempfile::TempDir,
+    profile: tempfile::TempDir,
 }
 
 /// The driver's process, which ends with the test, however that ends.
@@ -227,13 +227,20 @@ impl Browser {
         let axe = heeler_testkit::axe();
         let page = ManuallyDrop::new(page);
         let (url, seen) = (site.url(), Cell::new(look));
-        let browser = Browser { page, url, look: seen, axe, _driver: driver, _profile: profile };
+        let browser = Browser { page, url, look: seen, axe, _driver: driver, profile };
         browser.look(look).await;
         browser
     }
 
-    async fn devtools(&self, command: &str, params: Json) {
+    /// Sends a command of the DevTools protocol to the page.
+    pub(crate) async fn devtools(&self, command: &str, params: Json) {
         self.page.cdp().send_raw(command, params).await.unwrap();
+    }
+
+    /// Returns the port at which the browser itself speaks the DevTools protocol.
+    pub(crate) fn devtools_port(&self) -> u16 {
+        let file = self.profile.path().join("DevToolsActivePort");
+        std::fs::read_to_string(file).unwrap().lines().next().unwrap().parse().unwrap()
     }
 
     /// Looks at pages in another way from now on.

@@ -61,7 +61,7 @@ fn notices(herd: &Herd) -> Vec<NoticeRecord> {
 
 /// Waits until no notice is due any more.
 #[track_caller]
-fn wait_until_told(herd: &Herd) {
+pub(crate) fn wait_until_told(herd: &Herd) {
     wait_for("the results of all notices", || {
         let now = jiff::Timestamp::now();
         let waiting = herd.reader().waiting_notices(999).unwrap();
@@ -79,7 +79,7 @@ fn is_signed(notice: &ReceivedNotice, secret: &str) -> bool {
 
 /// Answers the only open question.
 #[track_caller]
-fn allow(herd: &Herd, client: &mut DaemonClient) {
+pub(crate) fn allow(herd: &Herd, client: &mut DaemonClient) {
     let id = wait_for("a question", || {
         let open = herd.reader().open_notices(9).unwrap();
         open.iter().find_map(|notice| notice.subject.parse().ok())

@@ -14,7 +14,8 @@ use crate::output;
 pub(super) fn run(context: &CommandContext, is_json: bool) -> CommandResult {
     let loaded = fleet_config::load_without_workflows(context)?;
     let env = fleet_config::environment(context, context.config_file()?)?;
-    let reports = check_channels(&loaded, &env);
+    let reader = context.open_reader()?;
+    let reports = check_channels(&loaded, &env, reader.as_deref());
     if reports.is_empty() {
         let message = "the config has no channels";
         return Err(CommandFailure::message(FailureCode::Usage, message)
