@@ -28,7 +28,7 @@ pub(super) fn check_invariants(
 
 /// A job that runs has exactly one run, a job that waits has none, and both have a stored request
 /// (P2, P6).
-fn check_rows(database: &SimulatedDatabase) {
+pub(super) fn check_rows(database: &SimulatedDatabase) {
     let mut active: BTreeMap<&JobId, u32> = BTreeMap::new();
     for run in database.runs.values() {
         *active.entry(&run.job).or_default() += 1;
