@@ -208,3 +208,22 @@ fn secret<'e>(env: &'e BTreeMap<String, String>, variable: &str) -> Result<&'e s
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_authorities_that_is_too_long_or_no_file_is_refused_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(folder.path()).unwrap();
+        let refused = |path: &Utf8Path| mail_authorities(path).map(drop).unwrap_err();
+        let long = folder.join("long.pem");
+        std::fs::write(&long, vec![b'\n'; CA_FILE_BYTES_MAX + 1]).unwrap();
+        assert!(refused(&long).contains("it has more than 1048576 bytes"), "{}", refused(&long));
+        // The largest file is read, and then refused for its content.
+        std::fs::write(&long, vec![b'\n'; CA_FILE_BYTES_MAX]).unwrap();
+        assert!(!refused(&long).contains("more than"), "{}", refused(&long));
+        assert!(refused(folder).contains("it is not a file"), "{}", refused(folder));
+    }
+}
