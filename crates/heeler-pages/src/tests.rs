@@ -46,7 +46,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
-fn frame() -> PageFrame {
+pub(crate) fn frame() -> PageFrame {
     PageFrame {
         fleet: "test".to_owned(),
         user_name: "ann".to_owned(),

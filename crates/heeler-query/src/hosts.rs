@@ -42,6 +42,9 @@ pub struct HostSummary {
     pub drained_by: Option<String>,
     /// Milliseconds by which its clock is ahead of that of the database.
     pub clock_ahead_ms: Option<i64>,
+    /// Milliseconds until its lead ends unless it is renewed; absent for a host that does not lead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_left_ms: Option<i64>,
     /// The difference of the clocks in words.
     #[serde(skip)]
     pub clock: String,
@@ -69,6 +72,7 @@ impl From<HostRecord> for HostSummary {
             runs: host.runs,
             drained_by: host.drained_by,
             clock_ahead_ms: host.clock_ahead_ms,
+            lease_left_ms: host.lease_left_ms,
             machine: host.machine,
             version: host.version,
             started_at: host.started_at,
@@ -146,6 +150,7 @@ mod tests {
             max_concurrent: None,
             drained_by: None,
             clock_ahead_ms: None,
+            lease_left_ms: None,
         }
     }
 

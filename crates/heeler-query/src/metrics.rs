@@ -6,6 +6,7 @@ use heeler_model::{JobStatus, RunId, UsageTotals};
 use heeler_store::JobFilter;
 use jiff::Timestamp;
 
+use crate::hosts::HostSummary;
 use crate::{FleetReader, QueryError};
 
 /// Metrics of a fleet.
@@ -19,6 +20,8 @@ pub struct FleetMetrics {
     pub spent: BTreeMap<String, i64>,
     /// Number of open questions.
     pub approvals: i64,
+    /// Hosts by name; a fleet with one machine has none.
+    pub hosts: Vec<HostSummary>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -56,7 +59,8 @@ impl FleetReader {
     /// Reads the metrics of the agents that the fleet knows.
     pub fn metrics(&self) -> Result<FleetMetrics, QueryError> {
         let reader = self.reader()?;
-        let mut figures = FleetMetrics::default();
+        let hosts = reader.hosts()?.into_iter().map(HostSummary::from).collect();
+        let mut figures = FleetMetrics { hosts, ..FleetMetrics::default() };
         for agent in reader.agent_names()? {
             for status in JobStatus::ALL {
                 let filter = JobFilter {

@@ -13,6 +13,7 @@ mod daemon;
 mod daemon_commands;
 pub(crate) mod etag;
 mod fleet;
+mod hosts;
 mod jobs;
 mod openapi_document;
 mod page_limit;
@@ -50,6 +51,7 @@ pub(crate) fn routes() -> ApiRoutes {
     let all = [
         access::routes(),
         fleet::routes(),
+        hosts::routes(),
         agents::routes(),
         schedules::routes(),
         jobs::routes(),

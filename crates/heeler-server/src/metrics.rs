@@ -4,6 +4,7 @@
 //! data that the database counts. Start at [`ServerMetrics`].
 
 mod endpoint;
+mod host_metrics;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -159,6 +160,7 @@ impl ServerMetrics {
             "Functions of the daemon that fail at present.",
             status.faults.len() as f64,
         );
+        host_metrics::write_hosts(&mut page, &figures.hosts);
         write_chat_links(&mut page, now, status);
         page.write_gauge("heeler_live_streams", "Open live streams.", streams as f64);
         page.write_gauge(

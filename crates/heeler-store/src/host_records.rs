@@ -87,6 +87,8 @@ pub struct HostRecord {
     pub drained_by: Option<String>,
     /// Milliseconds by which its clock is ahead of the database's, at its last sign of life.
     pub clock_ahead_ms: Option<i64>,
+    /// Milliseconds until its lead ends unless it is renewed; `None` for a host that does not lead.
+    pub lease_left_ms: Option<i64>,
 }
 
 /// Returns labels as the database has them. No label contains a comma.
@@ -118,6 +120,7 @@ impl HostRecord {
             max_concurrent: u32::try_from(limit).ok().and_then(NonZeroU32::new),
             drained_by: text(row, 13),
             clock_ahead_ms: text(row, 14).and_then(|text| text.parse().ok()),
+            lease_left_ms: text(row, 15).and_then(|text| text.parse().ok()),
         }
     }
 }
@@ -144,7 +147,10 @@ impl StateDatabase {
              to_char(started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), \
              (SELECT COUNT(*) FROM runs WHERE runs.host = hosts.name AND committed = 0), \
              to_jsonb(hosts) ->> 'labels', to_jsonb(hosts) ->> 'max_concurrent', \
-             to_jsonb(hosts) ->> 'drained_by', to_jsonb(hosts) ->> 'clock_ahead_ms' \
+             to_jsonb(hosts) ->> 'drained_by', to_jsonb(hosts) ->> 'clock_ahead_ms', \
+             (SELECT CAST(EXTRACT(EPOCH FROM lease_until - clock_timestamp()) * 1000 AS BIGINT) \
+             FROM store_writer WHERE store_writer.holder = hosts.holder AND instance IS NOT NULL \
+             AND lease_until > clock_timestamp()) \
              FROM hosts ORDER BY name"
         ))?;
         Ok(rows.iter().map(|row| HostRecord::of_row(row)).collect())

@@ -33,6 +33,13 @@ impl LeadLease {
         until == FOREVER || boot_time() < until
     }
 
+    /// Returns true if no other host can take over within a time.
+    pub(crate) fn is_held_for(&self, time: Duration) -> bool {
+        let until = self.until.load(Ordering::SeqCst);
+        let length = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        until == FOREVER || boot_time().saturating_add(length) < until
+    }
+
     /// Returns true if another host has the lead.
     pub fn is_lost(&self) -> bool {
         self.until.load(Ordering::SeqCst) == 0
@@ -68,6 +75,9 @@ mod tests {
         lease.extend(boot_time(), Duration::from_secs(3600));
         let clone = lease.clone();
         assert!(clone.is_held());
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        assert!(clone.is_held_for(hours(0)) && !clone.is_held_for(hours(2)));
+        assert!(!clone.is_held_for(Duration::MAX));
         lease.extend(boot_time().saturating_sub(2_000_000), Duration::from_millis(1));
         assert!(!clone.is_held(), "the request took longer than the lease");
         lease.extend(boot_time(), Duration::MAX);

@@ -38,6 +38,10 @@ const QUEUE_MAX: usize = 256;
 /// Most commands in one transaction, so that the first one does not wait indefinitely.
 const BATCH_MAX: usize = 512;
 
+/// Rest of a lead at which its renewal by another thread is late, so that the writer renews it. The writer
+/// looks every second.
+const LATE_RENEWAL: Duration = Duration::from_millis(1500);
+
 /// Failure of a change.
 #[derive(Debug, Error)]
 pub enum StoreWriteError<E> {
@@ -409,7 +413,7 @@ impl WriterThread {
 
     /// Returns true if another thread renews the lease, and the server can be reached.
     fn is_lead_renewed(&self) -> bool {
-        self.lead.get().is_some_and(LeadLease::is_held)
+        self.lead.get().is_some_and(|lead| lead.is_held_for(LATE_RENEWAL))
             && self.db.as_ref().is_some_and(|open| !open.db.is_closed())
             && self.health.fault().is_none()
     }

@@ -7,7 +7,6 @@ use heeler_query::config::EffectiveConfig;
 use heeler_query::costs::{CostGrouping, CostReport};
 use heeler_query::fleet::{FleetStatus, FleetStatusQuery};
 use heeler_query::health::HealthReport;
-use heeler_query::hosts::HostList;
 use heeler_query::search::{FleetSearchQuery, SearchPage};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -36,7 +35,6 @@ pub(super) fn routes() -> ApiRoutes {
             .routes(routes!(status))
             .routes(routes!(costs))
             .routes(routes!(search))
-            .routes(routes!(hosts))
             .routes(routes!(config))
             .routes(routes!(health))
             .routes(routes!(version))
@@ -96,12 +94,6 @@ async fn costs(
 ) -> EncodedJsonResult<CostReport> {
     let by = params.by.unwrap_or(CostGrouping::Agent);
     app.read_json(move |records| records.costs(by, params.since)).await
-}
-
-/// List the hosts of the fleet. A fleet with one machine has none.
-#[utoipa::path(get, path = "/hosts", tag = "fleet", responses((status = OK, body = HostList)))]
-async fn hosts(State(app): State<SharedServerState>) -> EncodedJsonResult<HostList> {
-    app.read_json(|records| records.hosts()).await
 }
 
 /// Search options.

@@ -41,3 +41,12 @@ pub(super) struct WorkflowPathParams {
     #[param(min_length = 1, max_length = 256, pattern = "^[A-Za-z0-9][A-Za-z0-9_-]*$")]
     pub(super) workflow: String,
 }
+
+/// Path parameters of a host.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(super) struct HostPathParams {
+    /// Name of the host.
+    #[param(min_length = 1, max_length = 256, pattern = "^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+    pub(super) host: String,
+}

@@ -39,6 +39,8 @@ pub enum FindingArea {
     /// Versions of the database and of SQLite.
     Versions,
     Backups,
+    /// Machines of a fleet with several hosts.
+    Hosts,
 }
 
 impl fmt::Display for FindingArea {
@@ -55,6 +57,7 @@ impl fmt::Display for FindingArea {
             FindingArea::Runs => "runs",
             FindingArea::Versions => "versions",
             FindingArea::Backups => "backups",
+            FindingArea::Hosts => "hosts",
         })
     }
 }

@@ -9,6 +9,7 @@ mod backups;
 mod database;
 mod files;
 mod finding;
+mod hosts;
 mod locks;
 mod queue_check;
 mod rebuild;
@@ -59,6 +60,7 @@ pub fn examine(root: &Utf8Path, home: Option<&Utf8Path>, now: Timestamp) -> Vec<
         records::examine(&dir, &db, &logs, &mut findings);
         views::examine(&dir, &db, &mut findings);
         runs::examine(&dir, &db, &mut findings);
+        hosts::examine(&db, &mut findings);
     }
     findings.extend(backups::examine(&dir, now));
     findings

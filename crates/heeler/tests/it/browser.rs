@@ -73,7 +73,13 @@ impl Drop for Site {
 impl Site {
     /// Starts the daemon of a fleet whose config listens on a free port.
     pub(crate) fn start(fleet: Fleet) -> Site {
-        let daemon = start_daemon(&fleet);
+        let daemon = start_daemon(&fleet, &[]);
+        Site { fleet, daemon }
+    }
+
+    /// The same for a host of a fleet with several.
+    pub(crate) fn start_host(fleet: Fleet, name: &str) -> Site {
+        let daemon = start_daemon(&fleet, &["--host", name]);
         Site { fleet, daemon }
     }
 
@@ -85,7 +91,7 @@ impl Site {
 
     /// Starts another daemon for the fleet.
     pub(crate) fn start_again(&mut self) {
-        self.daemon = start_daemon(&self.fleet);
+        self.daemon = start_daemon(&self.fleet, &[]);
     }
 
     /// Returns a link that logs in, once.
@@ -102,9 +108,10 @@ impl Site {
     }
 }
 
-fn start_daemon(fleet: &Fleet) -> Child {
+fn start_daemon(fleet: &Fleet, args: &[&str]) -> Child {
     let log = std::fs::File::create(fleet.file("daemon.log")).unwrap();
     let mut command = fleet.command(&["start"]);
+    command.args(args);
     command.env_remove("HEELER_NO_WEB");
     let daemon = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
     let deadline = Instant::now() + WAIT_MAX;

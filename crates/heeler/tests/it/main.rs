@@ -54,6 +54,7 @@ mod golden;
 mod herdctl_commands;
 mod histories;
 mod hooks;
+mod host_operation;
 mod host_placement;
 mod host_runs;
 mod hostile;
