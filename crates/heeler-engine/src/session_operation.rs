@@ -36,7 +36,8 @@ pub enum SessionOperation {
     Restore { session: SessionId },
     /// Adopt a session that was created with an agent program outside Heeler.
     Adopt {
-        /// Claude's ID of the session or a unique prefix; `codex:ID` for a session of Codex.
+        /// Claude's ID of the session or a unique prefix; `codex:ID`, `qwen:ID` or `gemini:ID` for a
+        /// session of another program.
         id: String,
         /// Agent to assign the session to.
         agent: String,

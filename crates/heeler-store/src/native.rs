@@ -1,12 +1,18 @@
-//! Native sessions: sessions that people started with `claude` or `codex` in a terminal.
+//! Native sessions: sessions that people started with `claude`, `codex`, `qwen` or `gemini` in a
+//! terminal.
 //!
 //! They are found, listed and read in the program's own directory, and never changed. Their text
 //! was never redacted, so it must pass through a [`DisplayRedactor`] before it is shown. Start at
 //! [`list()`] and [`find()`].
 
+mod chat_files;
+mod chat_history;
+mod chat_rows;
 mod codex_rollout;
 mod external_messages;
+mod known_sessions;
 mod native_rows;
+mod native_session;
 mod parser;
 mod program;
 mod redactor;
@@ -25,84 +31,16 @@ use thiserror::Error;
 use uuid::Uuid;
 
 pub use external_messages::read_external_messages;
+pub use known_sessions::is_opened_by_run;
 pub use native_rows::NativeRows;
+pub use native_session::NativeSession;
 pub use program::{NATIVE_FILES_MAX, NativeFolder, NativeProgram, native_folders};
 pub use redactor::DisplayRedactor;
 
+use native_session::NativeSessionCandidate;
+
 /// Most candidates that an ambiguous id lists.
 const CANDIDATES_MAX: usize = 10;
-
-/// A session that a person started with an agent program.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NativeSession {
-    pub program: NativeProgram,
-    /// The program's id of the session.
-    pub id: AgentSessionId,
-    pub path: Utf8PathBuf,
-    /// Working directory in which the session was started; it is resumed from there.
-    pub cwd: Option<Utf8PathBuf>,
-    /// First prompt, on one line.
-    pub title: Option<String>,
-    /// Time of the first message.
-    pub first_at: Option<Timestamp>,
-    /// Time of the last use.
-    pub last_at: Option<Timestamp>,
-    /// Number of user and assistant messages.
-    pub messages: u64,
-    /// True if `messages` is an estimate from the beginning of a large file.
-    pub is_estimate: bool,
-    /// Approximate size of the context in tokens: input and output of the last reply.
-    pub tokens: u64,
-    /// Size of its history.
-    pub bytes: u64,
-    /// The branch that was checked out.
-    pub git_branch: Option<String>,
-    /// Version of the program.
-    pub version: Option<String>,
-    /// Id of the last entry of the conversation, in Claude's files.
-    pub last_entry: Option<Uuid>,
-    /// Codex records that Heeler began the session, so a fleet has it already.
-    pub is_heelers: bool,
-}
-
-impl NativeSession {
-    /// Returns a session of which only the file is known.
-    fn unread(file: &NativeSessionCandidate) -> Result<NativeSession, DiskError> {
-        let path = file.path.clone();
-        let found = path.symlink_metadata();
-        let bytes = match found {
-            Ok(found) => found.len(),
-            Err(source) => return Err(DiskError { action: "read", path, source }),
-        };
-        Ok(NativeSession {
-            program: file.program,
-            id: file.id.clone(),
-            path,
-            cwd: None,
-            title: None,
-            first_at: None,
-            // A file without a readable timestamp still has the time of its last change.
-            last_at: Timestamp::try_from(file.modified_at).ok(),
-            messages: 0,
-            is_estimate: false,
-            tokens: 0,
-            bytes,
-            git_branch: None,
-            version: None,
-            last_entry: None,
-            is_heelers: false,
-        })
-    }
-
-    /// Returns the id with which commands name the session: with its program, unless that is
-    /// Claude.
-    pub fn qualified_id(&self) -> String {
-        match self.program {
-            NativeProgram::Claude => self.id.to_string(),
-            program => format!("{program}:{}", self.id),
-        }
-    }
-}
 
 #[derive(Debug, Clone, Default)]
 pub struct NativeSessionFilter {
@@ -143,15 +81,6 @@ pub enum NativeSessionError {
     Disk(#[from] DiskError),
 }
 
-/// A file that may be a native session.
-#[derive(Debug, Clone)]
-struct NativeSessionCandidate {
-    program: NativeProgram,
-    modified_at: SystemTime,
-    path: Utf8PathBuf,
-    id: AgentSessionId,
-}
-
 /// Lists the sessions of all these folders, most recently used first. Only the beginning and end
 /// of each file are read.
 pub fn list(
@@ -181,6 +110,7 @@ pub fn list(
         let summary = match file.program {
             NativeProgram::Claude => parser::read_summary(&file),
             NativeProgram::Codex => codex_rollout::read_summary(&file),
+            NativeProgram::Qwen | NativeProgram::Gemini => chat_history::read_summary(&file),
         };
         // One unreadable file must not hide the others.
         match summary {
@@ -198,6 +128,7 @@ pub fn find(folder: &NativeFolder, id: &str) -> Result<NativeSession, NativeSess
     let read = |file: &NativeSessionCandidate| match file.program {
         NativeProgram::Claude => parser::read_full(file),
         NativeProgram::Codex => codex_rollout::read_full(file),
+        NativeProgram::Qwen | NativeProgram::Gemini => chat_history::read_full(file),
     };
     if let Some(at) = found.iter().position(|file| file.id.as_str() == id) {
         return Ok(read(&found[at])?);
@@ -247,6 +178,15 @@ fn files(
             found.retain(|file| {
                 cwd.is_none_or(|cwd| {
                     codex_rollout::read_cwd(&file.path).is_ok_and(|it| it.as_deref() == Some(cwd))
+                })
+            });
+            Ok(found)
+        }
+        program @ (NativeProgram::Qwen | NativeProgram::Gemini) => {
+            let mut found = chat_files::chat_files(program, &folder.path);
+            found.retain(|file| {
+                cwd.is_none_or(|cwd| {
+                    chat_files::read_cwd(program, &file.path).as_deref() == Some(cwd)
                 })
             });
             Ok(found)

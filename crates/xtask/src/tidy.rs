@@ -23,7 +23,7 @@ const ROW_KEYS: [&str; 6] =
     ["type", "subtype", "content", "tool_name", "tool_use_id", "parent_tool_use_id"];
 
 /// Files and folders that may read such keys, each with the reason.
-const ROW_KEY_READERS: [(&str, &str); 18] = [
+const ROW_KEY_READERS: [(&str, &str); 20] = [
     ("crates/heeler-connect/src/slack_frame.rs", "parses messages of Slack"),
     ("crates/heeler-connect/src/discord.rs", "parses channels of Discord"),
     ("crates/heeler-connect/src/discord_frame.rs", "parses messages of Discord"),
@@ -34,11 +34,13 @@ const ROW_KEY_READERS: [(&str, &str); 18] = [
     ("crates/heeler-runner/src/acp.rs", "parses messages of ACP"),
     ("crates/heeler-runner/src/acp", "parses messages of ACP"),
     ("crates/heeler-runner/src/codex", "parses items of Codex"),
+    ("crates/heeler-runner/src/qwen.rs", "parses messages of Qwen Code"),
+    ("crates/heeler-runner/src/qwen", "parses messages of Qwen Code"),
     ("crates/heeler-runner/src/program_rows.rs", "reads the plan of an ACP agent"),
     ("crates/heeler-runner/src/protocol_replay.rs", "describes messages, in tests only"),
     ("crates/heeler-runner/src/claude", "parses Claude's stream and control requests"),
     ("crates/heeler-runner/src/scripted", "plays Claude's part of the stream"),
-    ("crates/heeler-store/src/native", "parses session files of Claude and Codex"),
+    ("crates/heeler-store/src/native", "parses session files of agent programs"),
     ("crates/heeler-store/src/history/native_chain.rs", "parses Claude's session files"),
     ("crates/heeler-pages/src/api_docs.rs", "reads an OpenAPI document"),
     ("crates/heeler-tui/src/transcript_cell.rs", "reads the to-do list in a tool's input"),

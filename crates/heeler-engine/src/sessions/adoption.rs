@@ -7,7 +7,7 @@
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::{AgentConfig, RuntimeType};
+use heeler_config::{AgentConfig, RuntimeType, find_known_agent};
 use heeler_model::{AgentSessionId, NativeSessionPosition, Session, SessionId, SessionStatus};
 use heeler_store::native::{self, DisplayRedactor, NativeProgram, NativeRows, NativeSessionError};
 use heeler_store::{StateDatabase, StateDir, StoreReader, StoreTransaction, bundle};
@@ -43,12 +43,15 @@ pub(super) fn adopt_native_session(
     let agent = setup.find_agent(agent)?;
     let name = &agent.name;
     let runtime = agent.runtime.kind();
+    refuse_unread_program(id)?;
     let (program, id) = NativeProgram::split_id(id);
     let (fits, runtimes) = match program {
         NativeProgram::Claude => {
             (matches!(runtime, RuntimeType::Sdk | RuntimeType::Cli), "runtime sdk or cli")
         }
         NativeProgram::Codex => (runtime == RuntimeType::Codex, "runtime codex"),
+        NativeProgram::Qwen => (is_program(agent, program), "program qwen"),
+        NativeProgram::Gemini => (is_program(agent, program), "program gemini"),
     };
     if !fits {
         let message = format!("{name} has runtime {runtime}, and the session is {program}'s");
@@ -77,6 +80,7 @@ pub(super) fn adopt_native_session(
     }
     // This early check saves a long copy. The transaction checks again.
     refuse_known(reader, &found.id).map_err(refusal)?;
+    refuse_opened(fleet, program, &found.id)?;
     // A session continues where it was used: Claude looks for it under that directory, and the
     // messages are about its files.
     let cwd = found.cwd.clone().unwrap_or_else(|| agent.working_directory.clone());
@@ -111,6 +115,46 @@ pub(super) fn adopt_native_session(
         )
     };
     Ok(build_adoption(session))
+}
+
+/// Returns true if the agent's program is the one that made a native session.
+fn is_program(agent: &AgentConfig, program: NativeProgram) -> bool {
+    agent.runtime.program().is_some_and(|it| it.name() == program.as_str())
+}
+
+/// Refuses a session of a program of which Heeler does not read native sessions.
+fn refuse_unread_program(id: &str) -> Result<(), DaemonCommandError> {
+    let known = id.split_once(':').and_then(|(name, _)| find_known_agent(name));
+    let is_read = |name: &str| NativeProgram::ALL.iter().any(|it| it.as_str() == name);
+    let Some(known) = known.filter(|known| !is_read(known.name)) else { return Ok(()) };
+    let reason = match known.name {
+        "opencode" => " has them in a database beside its keys, which Heeler does not open",
+        _ => " has them in a form that Heeler does not read",
+    };
+    let message = format!("native sessions of {} cannot be adopted: it{reason}", known.title);
+    let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
+    Err(refused.with_hint("give an agent the conversation as text, in the prompt of a job"))
+}
+
+/// Refuses a native session that a run of this fleet opened: two sessions of Heeler would continue it
+/// without knowing of each other.
+fn refuse_opened(
+    fleet: &EngineContext,
+    program: NativeProgram,
+    id: &AgentSessionId,
+) -> Result<(), DaemonCommandError> {
+    if matches!(program, NativeProgram::Claude | NativeProgram::Codex) {
+        return Ok(());
+    }
+    let is_opened = native::is_opened_by_run(&fleet.dir, id);
+    match is_opened.map_err(|error| internal_error(&error))? {
+        false => Ok(()),
+        true => {
+            let message = format!("Heeler began the session {id} of {program}, so a fleet has it");
+            let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
+            Err(refused.with_hint("heeler session list"))
+        }
+    }
 }
 
 /// Writes the files of an exported session.

@@ -346,7 +346,7 @@ struct AdoptSessionBody {
     agent: String,
 }
 
-/// Adopt a session that was created with claude or codex in a terminal.
+/// Adopt a session that was created with claude, codex, qwen or gemini in a terminal.
 #[utoipa::path(
     post, path = "/sessions/adopt", tag = "sessions", request_body = AdoptSessionBody,
     responses((status = OK, body = AdoptedSessionReply)),

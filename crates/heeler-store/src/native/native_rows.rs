@@ -8,6 +8,8 @@ use heeler_model::recorder::remove_heeler_keys;
 use heeler_transcript::{DiskError, TranscriptEntry, TranscriptScanner};
 use serde_json::Value as Json;
 
+use super::chat_history::{CHAT_BYTES_MAX, check_size, read_messages};
+use super::chat_rows::message_rows;
 use super::rollout_history::RolloutHistory;
 use super::rollout_rows::conversation_rows;
 use super::{DisplayRedactor, NativeProgram, NativeSession};
@@ -28,6 +30,8 @@ pub struct NativeRows {
 enum NativeLines {
     Claude(TranscriptScanner),
     Codex(RolloutHistory),
+    /// Messages of a program that changes earlier ones, so that the file is read as a whole.
+    Chat(NativeProgram, std::vec::IntoIter<Json>),
 }
 
 impl NativeLines {
@@ -37,6 +41,11 @@ impl NativeLines {
                 TranscriptScanner::open(&session.path).map(NativeLines::Claude)
             }
             NativeProgram::Codex => RolloutHistory::open(&session.path).map(NativeLines::Codex),
+            program @ (NativeProgram::Qwen | NativeProgram::Gemini) => {
+                check_size(session)?;
+                let messages = read_messages(program, &session.path, CHAT_BYTES_MAX)?;
+                Ok(NativeLines::Chat(program, messages.into_iter()))
+            }
         }
     }
 
@@ -44,6 +53,7 @@ impl NativeLines {
     fn next_rows(&mut self) -> Option<Result<Vec<Json>, DiskError>> {
         let rows = match self {
             NativeLines::Codex(lines) => lines.next()?.map(|line| conversation_rows(&line)),
+            NativeLines::Chat(program, messages) => Ok(message_rows(*program, &messages.next()?)),
             NativeLines::Claude(lines) => lines.next()?.map(|entry| {
                 // Other lines are not messages, and neither is one that is no JSON.
                 let TranscriptEntry::Record(record) = entry else { return Vec::new() };

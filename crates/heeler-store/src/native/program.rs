@@ -13,6 +13,8 @@ pub const NATIVE_FILES_MAX: usize = 100_000;
 pub enum NativeProgram {
     Claude,
     Codex,
+    Qwen,
+    Gemini,
 }
 
 /// Folder of a program's native sessions.
@@ -23,17 +25,20 @@ pub struct NativeFolder {
 }
 
 impl NativeProgram {
-    pub const ALL: [NativeProgram; 2] = [NativeProgram::Claude, NativeProgram::Codex];
+    pub const ALL: [NativeProgram; 4] =
+        [NativeProgram::Claude, NativeProgram::Codex, NativeProgram::Qwen, NativeProgram::Gemini];
 
     pub fn as_str(self) -> &'static str {
         match self {
             NativeProgram::Claude => "claude",
             NativeProgram::Codex => "codex",
+            NativeProgram::Qwen => "qwen",
+            NativeProgram::Gemini => "gemini",
         }
     }
 
-    /// Splits the name of a native session into its program and its ID: `codex:ID`, and `ID` or
-    /// `claude:ID` for Claude's.
+    /// Splits the name of a native session into its program and its ID: `codex:ID`, `qwen:ID`,
+    /// `gemini:ID`, and `ID` or `claude:ID` for Claude's.
     pub fn split_id(id: &str) -> (NativeProgram, &str) {
         let named = NativeProgram::ALL.into_iter().find_map(|program| {
             let rest = id.strip_prefix(program.as_str())?.strip_prefix(':')?;
@@ -52,11 +57,19 @@ impl NativeProgram {
         let (variable, in_home, below) = match self {
             NativeProgram::Claude => ("CLAUDE_CONFIG_DIR", ".claude", "projects"),
             NativeProgram::Codex => ("CODEX_HOME", ".codex", "sessions"),
+            NativeProgram::Qwen => ("QWEN_HOME", ".qwen", "projects"),
+            // Its variable names the directory that contains `.gemini`.
+            NativeProgram::Gemini => ("GEMINI_CLI_HOME", ".gemini", "tmp"),
         };
         let set = |name: &str| env(name).filter(|path| !path.is_empty());
         // The program resolves a relative path against its working directory.
         let home = || Some(working_directory.join(set("HOME")?).join(in_home));
-        let own = set(variable).map(|path| working_directory.join(path)).or_else(home)?;
+        let named = set(variable).map(|path| working_directory.join(path));
+        let named = match self {
+            NativeProgram::Gemini => named.map(|path| path.join(in_home)),
+            NativeProgram::Claude | NativeProgram::Codex | NativeProgram::Qwen => named,
+        };
+        let own = named.or_else(home)?;
         Some(NativeFolder { program: self, path: own.join(below) })
     }
 }

@@ -1,5 +1,7 @@
 //! Sessions of claude's own: found, listed, read.
 
+mod chats;
+
 use serde_json::json;
 
 use super::*;
@@ -260,6 +262,8 @@ fn a_session_is_named_with_its_program() {
         ("abc", (NativeProgram::Claude, "abc")),
         ("claude:abc", (NativeProgram::Claude, "abc")),
         ("codex:abc", (NativeProgram::Codex, "abc")),
+        ("qwen:abc", (NativeProgram::Qwen, "abc")),
+        ("gemini:abc", (NativeProgram::Gemini, "abc")),
         ("codex", (NativeProgram::Claude, "codex")),
         ("other:abc", (NativeProgram::Claude, "other:abc")),
     ] {
@@ -272,6 +276,14 @@ fn a_session_is_named_with_its_program() {
     let folder = NativeProgram::Codex.folder(env, Utf8Path::new("/work")).unwrap();
     assert_eq!(folder.path, "/work/own/sessions");
     assert_eq!(native_folders(env, Utf8Path::new("/work")).len(), 1);
+    let folder = |program: NativeProgram, variable: &str| {
+        let env = |name: &str| (name == variable).then_some("/own");
+        program.folder(env, Utf8Path::new("/work")).unwrap().path
+    };
+    assert_eq!(folder(NativeProgram::Qwen, "HOME"), "/own/.qwen/projects");
+    assert_eq!(folder(NativeProgram::Qwen, "QWEN_HOME"), "/own/projects");
+    assert_eq!(folder(NativeProgram::Gemini, "HOME"), "/own/.gemini/tmp");
+    assert_eq!(folder(NativeProgram::Gemini, "GEMINI_CLI_HOME"), "/own/.gemini/tmp");
 }
 
 /// Writes one file of a thread of Codex, and returns its length.

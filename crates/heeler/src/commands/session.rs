@@ -37,7 +37,7 @@ pub(crate) enum SessionCommand {
     /// Write a session to one file, for another machine or to keep
     #[command(after_help = export::ABOUT)]
     Export(export::SessionExportArgs),
-    /// Take over a native session made with claude or codex in a terminal
+    /// Take over a native session made with claude, codex, qwen or gemini
     #[command(after_help = adopt::ADOPT)]
     Adopt(adopt::SessionAdoptArgs),
     /// Import a session file written by `session export`

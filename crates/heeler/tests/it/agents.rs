@@ -9,7 +9,7 @@ mod fleets;
 mod scenarios;
 mod tested_agent;
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{AgentScenario, CertifiedAgent};
 use heeler_model::ExitReason;
 use heeler_model::run::{
@@ -134,11 +134,18 @@ fn agent_pid(live: &Live<'_>) -> Pid {
 /// Makes a session of Gemini CLI look older. It names the file of a session after the minute, and a
 /// session that is loaded in the minute in which it began overwrites its own file.
 fn age_gemini_session(rig: &Rig) {
-    let chats = rig.path("agent-home/.gemini/tmp/work/chats");
-    for file in chats.read_dir_utf8().unwrap() {
-        let file = file.unwrap();
-        let old = file.file_name().replacen("session-20", "session-19", 1);
-        std::fs::rename(file.path(), chats.join(old)).unwrap();
+    age_gemini_chats(&rig.path("agent-home/.gemini/tmp"));
+}
+
+/// Makes all sessions of Gemini CLI look older.
+fn age_gemini_chats(projects: &Utf8Path) {
+    for project in projects.read_dir_utf8().unwrap() {
+        let chats = project.unwrap().path().join("chats");
+        for file in chats.read_dir_utf8().into_iter().flatten() {
+            let file = file.unwrap();
+            let old = file.file_name().replacen("session-20", "session-19", 1);
+            std::fs::rename(file.path(), chats.join(old)).unwrap();
+        }
     }
 }
 

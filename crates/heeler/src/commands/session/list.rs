@@ -21,7 +21,7 @@ pub(crate) const ABOUT: &str = "Examples:
   heeler session list --agent coder --status paused
   heeler session list --channel slack/C0123 --since 7d
   heeler session list --tree
-  heeler session list --native       # sessions made with claude or codex in a terminal
+  heeler session list --native       # sessions made with claude and others in a terminal
 
 Exit codes: 0 listed (even if the list is empty), 4 no such agent.";
 
@@ -43,7 +43,7 @@ pub(crate) struct SessionListArgs {
     /// Show forks and continuations of full sessions below their origin
     #[arg(long)]
     tree: bool,
-    /// List native sessions made with claude or codex in a terminal, instead of Heeler's
+    /// List native sessions made with claude, codex, qwen or gemini in a terminal
     #[arg(long, conflicts_with_all = ["status", "channel", "tree", "agent"])]
     native: bool,
     /// Show only sessions made in this directory

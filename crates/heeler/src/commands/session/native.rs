@@ -1,4 +1,4 @@
-//! Native sessions, made with `claude` or `codex` in a terminal: `session list --native` and
+//! Native sessions, made with an agent program in a terminal: `session list --native` and
 //! `session show`.
 //! Start at [`NativeSessionReader`].
 

@@ -2,7 +2,10 @@
 
 use std::process::Command;
 
-use heeler_testkit::{MessagesApi, ModelScript, ModelScriptStep, claude, codex, gemini};
+use heeler_config::CertifiedAgent;
+use heeler_testkit::{
+    MessagesApi, ModelScript, ModelScriptStep, claude, codex, gemini, node, qwen,
+};
 use serde_json::{Value as Json, json};
 
 use super::{TestedAgent, shell};
@@ -147,6 +150,91 @@ fn a_session_of_codex_made_in_a_terminal_is_listed_adopted_and_continued() {
     let natives = listed();
     let native = natives["sessions"].as_array().unwrap().iter().find(is_new).unwrap();
     assert_eq!((&natives["total"], &native["id"]), (&json!(2), &json!(session)));
+}
+
+/// Qwen Code and Gemini CLI do not record that Heeler began a session; the fleet's transcripts do.
+#[test]
+fn sessions_of_qwen_and_gemini_made_in_a_terminal_are_adopted_and_continued() {
+    let (fleet, api) = (Fleet::new(), MessagesApi::start());
+    let home = fleet.path().join("agent-home");
+    let home = camino::Utf8Path::from_path(&home).unwrap();
+    let qwen_env = TestedAgent(CertifiedAgent::QwenSdk).write_settings(home, api.url());
+    let gemini_env = TestedAgent::GEMINI.write_settings(home, api.url());
+    let agents = json!({ "agents": [
+        { "name": "tester", "runtime": "sdk", "env": qwen_env,
+            "program": { "agent": "qwen", "path": node(), "args": [qwen()] } },
+        { "name": "reviewer", "runtime": "acp", "env": gemini_env,
+            "program": { "agent": "gemini", "path": gemini() } },
+    ] });
+    fleet.write("heeler.yaml", &agents.to_string());
+    let elsewhere = fleet.file("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let prompt = |script: &ModelScript| format!("Please. {script}");
+    let natives = || {
+        let mut list = fleet.command(&["session", "list", "--native", "--json"]);
+        let listed = Ran::from(list.env("HOME", home).output().unwrap()).ok();
+        serde_json::from_str::<Json>(&listed).unwrap()["sessions"].as_array().unwrap().clone()
+    };
+    let name = |it: &Json| {
+        let text = |key: &str| it[key].as_str().unwrap().to_owned();
+        format!("{}:{}", text("program"), text("agentSessionId"))
+    };
+    let programs = [
+        ("qwen", "tester", &qwen_env, vec![node(), qwen()], &[][..]),
+        ("gemini", "reviewer", &gemini_env, vec![gemini()], &["-m", "gemini-2.5-pro"]),
+    ];
+    for (program, agent, env, command, options) in programs {
+        // A session that Heeler began belongs to a session already.
+        let hi = prompt(&ModelScript::new().text("Hi."));
+        run(&fleet, &api, &["trigger", agent, "--prompt", &hi]).ok();
+        let before: Vec<String> = natives().iter().map(name).collect();
+        let own = before.iter().find(|it| it.starts_with(program)).unwrap();
+        let refused = run(&fleet, &api, &["session", "adopt", own, "--as", agent]);
+        assert_eq!(refused.code, Some(5), "{program}: {}", refused.stderr);
+        assert!(refused.stderr.contains("Heeler began the session"), "{}", refused.stderr);
+
+        let by_hand = Command::new(&command[0])
+            .args(&command[1..])
+            .args(options)
+            .args(["-p", &prompt(&ModelScript::new().text("By hand."))])
+            .envs(env)
+            .env("GEMINI_CLI_TRUST_WORKSPACE", "true")
+            .current_dir(&elsewhere)
+            .stdin(std::process::Stdio::null())
+            .output()
+            .unwrap();
+        assert!(by_hand.status.success(), "{}", String::from_utf8_lossy(&by_hand.stderr));
+        let after = natives();
+        let made = after.iter().find(|it| !before.contains(&name(it))).unwrap();
+        assert_eq!(made["messageCount"], 2, "{made:#}");
+        let elsewhere = elsewhere.canonicalize().unwrap();
+        assert_eq!(made["workingDirectory"].as_str(), elsewhere.to_str(), "{made:#}");
+        if program == "gemini" {
+            super::age_gemini_chats(&home.join(".gemini/tmp"));
+        }
+
+        let id = name(made);
+        let other = if agent == "tester" { "reviewer" } else { "tester" };
+        let refused = run(&fleet, &api, &["session", "adopt", &id, "--as", other]);
+        assert_eq!(refused.code, Some(5), "{}", refused.stderr);
+        assert!(refused.stderr.contains(&format!("the session is {program}'s")));
+        let adopted = run(&fleet, &api, &["session", "adopt", &id, "--as", agent, "--json"]).ok();
+        let adopted: Json = serde_json::from_str(&adopted).unwrap();
+        let session = adopted["id"].as_str().unwrap();
+        let past = fleet.run(&["session", "show", session, "--history"]).ok();
+        assert!(past.contains("By hand."), "{past}");
+        let next = prompt(&ModelScript::new().text("Continued."));
+        run(&fleet, &api, &["session", "resume", session, "-p", &next]).ok();
+        let sent = api.messages();
+        // An agent may make further requests of its own.
+        let sent = sent.iter().find(|it| it.body.to_string().contains("Continued.")).unwrap();
+        let history = sent.history();
+        let remembers = history.iter().any(|line| line.ends_with(": By hand."));
+        assert!(remembers, "{program} remembers the turn: {history:#?}");
+    }
+    let refused = run(&fleet, &api, &["session", "adopt", "opencode:ses_1", "--as", "tester"]);
+    assert_eq!(refused.code, Some(5), "{}", refused.stderr);
+    assert!(refused.stderr.contains("in a database beside its keys"), "{}", refused.stderr);
 }
 
 #[test]

@@ -45,7 +45,8 @@ fn a_fork_begins_with_the_conversation_of_another_agent() {
         succeeded(&second);
         assert_ne!(second.session_id(), first.session_id(), "{agent:?}");
         // An agent may make further requests of its own, such as for a title.
-        let told = second.sent.iter().map(|request| request.history().join("\n"));
+        // Qwen Code puts the prompt and a note of its own into one text.
+        let told = second.sent.iter().map(|request| request.body.to_string());
         let told: Vec<String> = told.collect();
         let has_record =
             |it: &String| it.contains("mock reply") && it.contains("The record ends here.");
