@@ -32,7 +32,7 @@ pub enum NoticeClient {
     Chat { bot: ChatBot, place: ChatPlace },
     Slack { url: Url },
     Email { server: SmtpServer, to: Vec<String> },
-    WebPush(PushReceiver),
+    WebPush(Box<PushReceiver>),
 }
 
 impl fmt::Debug for NoticeClient {

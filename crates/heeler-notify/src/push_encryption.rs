@@ -6,7 +6,7 @@ use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::agreement::{ECDH_P256, EphemeralPrivateKey, UnparsedPublicKey, agree_ephemeral};
 use ring::error::Unspecified;
 use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
-use ring::rand::{SecureRandom, SystemRandom};
+use ring::rand::{SecureRandom as _, SystemRandom};
 
 /// Length of a public key: an uncompressed point of P-256.
 pub(crate) const PUBLIC_KEY_BYTES: usize = 65;

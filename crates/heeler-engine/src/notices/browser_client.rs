@@ -28,7 +28,7 @@ pub(super) fn browser_client(
     let PushBrowser { public_key, auth_secret, .. } = browser;
     let keys = PushKeyText { public_key, auth_secret };
     PushReceiver::new(PushKey::parse(&stored)?, contact, endpoint, keys, now)
-        .map(NoticeClient::WebPush)
+        .map(|receiver| NoticeClient::WebPush(Box::new(receiver)))
 }
 
 /// Returns the address of the dashboard, if push services accept it.

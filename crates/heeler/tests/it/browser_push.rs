@@ -1,6 +1,6 @@
 //! Notices in a real browser: its settings page, its service worker and its notifications.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use heeler_engine::{BrowserOperation, DaemonCommand};
 use heeler_server::DaemonClient;
@@ -38,6 +38,13 @@ const CLICK: &str = "self.registration.getNotifications().then(([one]) => {
   self.dispatchEvent(new NotificationEvent('notificationclick', { notification: one }));
   return Boolean(one);
 })";
+
+/// Shows a message in the worker, and returns the titles of all that are shown then.
+const LATE: &str = "show(MESSAGE).then(() => self.registration.getNotifications())
+  .then((all) => all.map((one) => one.title))";
+
+/// Looks between two deliveries of a message.
+const LOOKS: usize = 100;
 
 fn site(push: &FakePushService) -> Site {
     let fleet = Fleet::empty();
@@ -122,32 +129,25 @@ fn a_person_adds_a_browser_and_a_notification_opens_its_page() {
     let question = push.wait_for(1)[0].message.clone();
     let tag = question["tag"].clone();
     opened.run(async |browser| {
-        deliver(browser, &question).await;
         let title = json!("asker asks for permission");
-        wait_until_shown(browser, |shown| shown.len() == 1 && shown[0][1] == title).await;
+        let is_asked = |shown: &[Json]| shown.len() == 1 && shown[0][1] == title;
+        deliver_until(browser, &question, is_asked).await;
     });
     let id = question["page"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
     site.fleet.run(&["approvals", "approve", &id]).ok();
     let outcome = push.wait_for(2)[1].message.clone();
     opened.run(async |browser| {
-        deliver(browser, &outcome).await;
         let is_replaced = |shown: &[Json]| {
             shown.len() == 1
                 && shown[0][0] == tag
                 && shown[0][1].as_str().is_some_and(|it| it.starts_with("asker: allowed by "))
         };
-        wait_until_shown(browser, is_replaced).await;
+        deliver_until(browser, &outcome, is_replaced).await;
         // A message that comes late does not replace a newer one.
-        deliver(browser, &question).await;
-        deliver(browser, &outcome).await;
-        wait_until_shown(browser, is_replaced).await;
-        let port = browser.devtools_port();
-        let deadline = Instant::now() + WAIT_MAX;
-        while run_in_worker(port, CLICK) != Some(json!(true)) {
-            assert!(Instant::now() < deadline, "the worker does not answer");
-            // It wakes for a message.
-            deliver(browser, &outcome).await;
-        }
+        let late = LATE.replace("MESSAGE", &question.to_string());
+        let titles = run_awake(browser, &late, &outcome).await;
+        assert_eq!(titles, json!([outcome["title"]]));
+        assert_eq!(run_awake(browser, CLICK, &outcome).await, json!(true));
         let page = outcome["page"].as_str().unwrap();
         let script = format!("return location.pathname === {}", json!(page));
         browser.wait(format!("the page {page}"), script).await;
@@ -165,14 +165,32 @@ fn a_person_adds_a_browser_and_a_notification_opens_its_page() {
 
 const NO_BROWSER: &str = "return !document.querySelector('#browser-list li')";
 
-async fn wait_until_shown(browser: &Browser, is_right: impl Fn(&[Json]) -> bool) {
+/// Delivers a message until it is shown. The browser knows its worker only after it has stored it, and a
+/// message that comes before is lost.
+async fn deliver_until(browser: &Browser, message: &Json, is_right: impl Fn(&[Json]) -> bool) {
     let deadline = Instant::now() + WAIT_MAX;
     loop {
-        let shown = browser.script(SHOWN).await;
-        if is_right(shown.as_array().unwrap()) {
-            return;
+        deliver(browser, message).await;
+        let mut shown = Json::Null;
+        for _ in 0..LOOKS {
+            shown = browser.script(SHOWN).await;
+            if is_right(shown.as_array().unwrap()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert!(Instant::now() < deadline, "other notifications are shown: {shown}");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// Runs a script in the worker, which wakes for a message.
+async fn run_awake(browser: &Browser, script: &str, message: &Json) -> Json {
+    let (port, deadline) = (browser.devtools_port(), Instant::now() + WAIT_MAX);
+    loop {
+        if let Some(value) = run_in_worker(port, script) {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "the worker does not answer");
+        deliver(browser, message).await;
     }
 }
