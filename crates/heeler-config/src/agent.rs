@@ -396,10 +396,9 @@ impl AgentConfig {
         let hooks = AgentHooks::check(&keys.hooks, reader);
         let allow_new_privileges = check_new_privileges(keys.allow_new_privileges.as_ref(), reader);
         let retry = RetryPolicy::check(&keys.retry, reader);
-        let folder = origin.file.parent().unwrap_or(Utf8Path::new("")).to_owned();
         let (working_directory, checkout) = match keys.working_directory.clone() {
             // Paths of a file are relative to it, and so is the directory of its agent.
-            None => (folder, None),
+            None => (origin.file.parent().unwrap_or(Utf8Path::new("")).to_owned(), None),
             Some(WorkingDirectory::Folder(folder)) => (folder, None),
             Some(WorkingDirectory::Checkout(checkout)) => (checkout.root.clone(), Some(checkout)),
         };
