@@ -181,6 +181,19 @@ fn done() -> CommandReply {
     CommandReply::Done { message: "done".to_owned() }
 }
 
+fn approval(approve: bool) -> DaemonCommand {
+    let text = (!approve).then(|| "no\n\"never\"".to_owned());
+    let updated_input = approve.then(|| serde_json::json!({"command": "ls"}));
+    let answer = heeler_model::ApprovalAnswer {
+        approve,
+        text,
+        updated_input,
+        ..heeler_model::ApprovalAnswer::default()
+    };
+    let (approval, by) = ("ask-1a2b3c4d".parse().unwrap(), "me".to_owned());
+    DaemonCommand::Approval { approval, answer, by }
+}
+
 fn every_command() -> Vec<DaemonCommand> {
     let job = || "job-2024-01-19-abc123".parse().unwrap();
     let by = || "me".to_owned();
@@ -202,17 +215,6 @@ fn every_command() -> Vec<DaemonCommand> {
     };
     let agent =
         |change| DaemonCommand::Agent { agent: "coder".to_owned(), change, by: "me".to_owned() };
-    let approval = |approve: bool| {
-        let text = (!approve).then(|| "no\n\"never\"".to_owned());
-        let updated_input = approve.then(|| serde_json::json!({"command": "ls"}));
-        let answer = heeler_model::ApprovalAnswer {
-            approve,
-            text,
-            updated_input,
-            ..heeler_model::ApprovalAnswer::default()
-        };
-        DaemonCommand::Approval { approval: "ask-1a2b3c4d".parse().unwrap(), answer, by: by() }
-    };
     let prompt = Some("Go\non \"now\"".to_owned());
     let wanted = JobRequest { prompt: prompt.clone(), ..JobRequest::new("coder".parse().unwrap()) };
     vec![

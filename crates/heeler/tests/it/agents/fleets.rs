@@ -152,6 +152,17 @@ fn a_session_of_codex_made_in_a_terminal_is_listed_adopted_and_continued() {
     assert_eq!((&natives["total"], &native["id"]), (&json!(2), &json!(session)));
 }
 
+/// Uses an agent's program as a person would in a terminal.
+fn ask_by_hand(mut command: Command, prompt: &str) {
+    let asked = command
+        .args(["-p", prompt])
+        .env("GEMINI_CLI_TRUST_WORKSPACE", "true")
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
+}
+
 /// Qwen Code and Gemini CLI do not record that Heeler began a session; the fleet's transcripts do.
 #[test]
 fn sessions_of_qwen_and_gemini_made_in_a_terminal_are_adopted_and_continued() {
@@ -193,17 +204,9 @@ fn sessions_of_qwen_and_gemini_made_in_a_terminal_are_adopted_and_continued() {
         assert_eq!(refused.code, Some(5), "{program}: {}", refused.stderr);
         assert!(refused.stderr.contains("Heeler began the session"), "{}", refused.stderr);
 
-        let by_hand = Command::new(&command[0])
-            .args(&command[1..])
-            .args(options)
-            .args(["-p", &prompt(&ModelScript::new().text("By hand."))])
-            .envs(env)
-            .env("GEMINI_CLI_TRUST_WORKSPACE", "true")
-            .current_dir(&elsewhere)
-            .stdin(std::process::Stdio::null())
-            .output()
-            .unwrap();
-        assert!(by_hand.status.success(), "{}", String::from_utf8_lossy(&by_hand.stderr));
+        let mut by_hand = Command::new(&command[0]);
+        by_hand.args(&command[1..]).args(options).envs(env).current_dir(&elsewhere);
+        ask_by_hand(by_hand, &prompt(&ModelScript::new().text("By hand.")));
         let after = natives();
         let made = after.iter().find(|it| !before.contains(&name(it))).unwrap();
         assert_eq!(made["messageCount"], 2, "{made:#}");
