@@ -57,7 +57,7 @@ pub fn agents_markdown() -> String {
     page.push_str(
         "Each cell with `works` is a test that runs the real program of this version against a fake of its API. \
          `refused` means that a config or an answer that asks for it is refused with the reason. Every change of \
-         Heeler is tested with claude, codex, gemini and goose, and in four scenarios with qwen. The column `qwen` is \
+         Heeler is tested with claude, codex, gemini and goose, and in four scenarios with qwen and qwen-sdk. The column `qwen` is \
          Qwen Code with `runtime: acp`, and `qwen-sdk` with `runtime: sdk`. `cargo xtask prove agents` runs all \
          cells.\n\n",
     );

@@ -189,7 +189,7 @@ impl RuntimeCapability {
                 "Qwen Code has no hook that enforces a list of tools: restrict the agent by \
                  `sandbox`",
             ),
-            RuntimeCapability::MaxTurns => Limited("they are counted for each message"),
+            RuntimeCapability::MaxTurns => Limited("the limit applies to each message"),
             RuntimeCapability::Cost => Limited("by its tokens and the price of `model`"),
             RuntimeCapability::Steering => Limited("a message waits for the end of the turn"),
             RuntimeCapability::Fork => Limited(FORK_AS_TEXT),
@@ -197,11 +197,11 @@ impl RuntimeCapability {
                 "Heeler does not summarize sessions of Qwen Code yet; Qwen Code compresses them",
             ),
             RuntimeCapability::SystemPrompt => {
-                Limited("it is an argument of the program, which other users can read")
+                Limited("other users of the machine can read it, because it is a process argument")
             }
             RuntimeCapability::ClaudeSettings => Missing("this key is about Claude Code"),
             RuntimeCapability::RateLimits => Missing("Qwen Code reports no limits of the API"),
-            RuntimeCapability::Effort => Limited("if the model thinks"),
+            RuntimeCapability::Effort => Limited("if the model supports it"),
         }
     }
 }
@@ -346,16 +346,18 @@ impl RuntimeSettings<'_> {
         let cure = match self.runtime {
             RuntimeType::Acp | RuntimeType::Codex | RuntimeType::Qwen => return,
             RuntimeType::Sdk => {
-                "`claude_path` names the `claude` program; `qwen` is the only other"
+                "`claude_path` names the `claude` program; other programs need `runtime: acp`"
             }
             RuntimeType::Cli => "`claude_path` names the `claude` program",
             RuntimeType::Scripted | RuntimeType::Command => "this runtime starts no agent program",
         };
         let Some(program) = self.program else { return };
-        let message = format!(
-            "`program` needs `runtime: acp`, `codex` or `qwen`; the runtime is `{}`",
-            self.runtime
-        );
+        let message = match self.runtime {
+            RuntimeType::Sdk => "with `runtime: sdk`, `program` may only be `qwen`".to_owned(),
+            runtime => format!(
+                "`program` needs `runtime: acp`, `codex` or `qwen`; the runtime is `{runtime}`"
+            ),
+        };
         reader.error(program.at, message).expected(cure);
     }
 

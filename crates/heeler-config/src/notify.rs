@@ -370,6 +370,18 @@ impl NotifyConfig {
         self.channels.iter().filter(move |channel| channel.is_receiver(name))
     }
 
+    /// Returns the names of the channels for browsers.
+    pub fn web_push_channels(&self) -> impl Iterator<Item = &str> {
+        let channels = self.channels.iter();
+        let channels = channels.filter(|channel| channel.target == NotifyTarget::WebPush);
+        channels.map(|channel| channel.name.as_str())
+    }
+
+    /// Returns the push services that are used besides the known ones.
+    pub fn push_services(&self) -> &[WebOrigin] {
+        self.web_push.as_ref().map(|it| it.services.as_slice()).unwrap_or_default()
+    }
+
     /// Returns the variables that hold secrets.
     pub(crate) fn secret_variables(&self) -> Vec<VarName> {
         let of_channels = self.channels.iter().filter_map(|channel| match &channel.target {

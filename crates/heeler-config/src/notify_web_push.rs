@@ -2,8 +2,9 @@
 //!
 //! Start at [`NotifyWebPush`].
 
-use url::{Host, Url};
+use url::Url;
 
+use crate::github::is_safe_for_credentials;
 use crate::notify::NotifyKeys;
 use crate::reader::{ConfigReader, SourceSpan};
 use crate::shape::section;
@@ -22,7 +23,7 @@ section! {
 impl NotifyWebPush {
     /// Refuses settings that cannot be honoured.
     pub(crate) fn check(&self, at: SourceSpan, reader: &mut ConfigReader) {
-        for service in self.services.iter().filter(|service| !is_safe(service)) {
+        for service in self.services.iter().filter(|it| !is_safe_for_credentials(it.as_str())) {
             let message = format!("{} is not a safe push service", service.as_str());
             reader.error(at, message).expected("expected an address that begins with https://");
         }
@@ -47,18 +48,6 @@ impl NotifyKeys {
             }
         }
     }
-}
-
-/// Returns true if a request to the service cannot be read on its way.
-fn is_safe(service: &WebOrigin) -> bool {
-    let Ok(url) = service.as_str().parse::<Url>() else { return false };
-    let is_local = match url.host() {
-        Some(Host::Domain(host)) => host == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    };
-    url.scheme() == "https" || is_local
 }
 
 fn is_contact(text: &str) -> bool {

@@ -10,10 +10,14 @@ use serde::{Deserialize, Serialize};
 pub const BROWSERS_PER_PERSON_MAX: usize = 20;
 
 /// Most browsers of a fleet. Each event becomes one message for each of them.
-pub const BROWSERS_MAX: usize = 200;
+pub(crate) const BROWSERS_MAX: usize = 100;
+
+/// Most notices that wait for one browser. So push services that do not answer cannot fill the space that
+/// all channels share.
+pub(crate) const BROWSER_WAITING_MAX: usize = 5;
 
 /// Longest description of a browser, in characters.
-pub const BROWSER_LABEL_CHARS_MAX: usize = 80;
+pub(crate) const BROWSER_LABEL_CHARS_MAX: usize = 80;
 
 /// Change to the browsers that receive notices.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]

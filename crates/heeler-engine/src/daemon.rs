@@ -134,7 +134,7 @@ impl Daemon {
             (Some(facts), Some(instance)) => {
                 let instance = instance.to_owned();
                 let duty = LeaderDuty::start(fleet.clone(), instance, facts, handle.clone())?;
-                store.rely_on(fleet.lead.clone());
+                store.leave_renewal_to(fleet.lead.clone());
                 Some(duty)
             }
             _ => None,

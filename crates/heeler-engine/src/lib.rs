@@ -66,9 +66,7 @@ pub use access::{
     AccessOperation, AccessSecret, ApiTokenError, LOGIN_LIFETIME, LOGINS_MAX, LoginMethod,
     SecretGenerationError, TOKENS_MAX, has_remote_access,
 };
-pub use browser_operation::{
-    BROWSER_LABEL_CHARS_MAX, BROWSERS_MAX, BROWSERS_PER_PERSON_MAX, BrowserOperation, NewBrowser,
-};
+pub use browser_operation::{BROWSERS_PER_PERSON_MAX, BrowserOperation, NewBrowser};
 pub use caller::{Caller, PeerIdentity};
 pub use capability::{HookGrants, run_of_capability};
 pub use chat::{ChatAccessReport, check_chat_access};

@@ -15,7 +15,7 @@ pub(crate) const PUBLIC_KEY_BYTES: usize = 65;
 pub(crate) const AUTH_SECRET_BYTES: usize = 16;
 
 /// Largest encrypted message. Every push service accepts this size (RFC 8030, section 7.2).
-pub const PUSH_BODY_BYTES_MAX: usize = 4096;
+pub(crate) const PUSH_BODY_BYTES_MAX: usize = 4096;
 
 const SALT_BYTES: usize = 16;
 

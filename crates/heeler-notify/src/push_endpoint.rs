@@ -10,7 +10,7 @@ use heeler_config::WebOrigin;
 use url::{Host, Url};
 
 /// Longest address.
-pub const ENDPOINT_BYTES_MAX: usize = 2048;
+const ENDPOINT_BYTES_MAX: usize = 2048;
 
 /// Hosts of the push services of Google, Mozilla and Apple.
 const SERVICE_HOSTS: [&str; 3] =

@@ -43,12 +43,12 @@ pub struct PushReceiver {
 
 /// Keys of a browser as it gives them, in base64.
 #[derive(Clone, Copy)]
-pub struct PushKeyText<'a> {
+pub struct BrowserKeysText<'a> {
     pub public_key: &'a str,
     pub auth_secret: &'a str,
 }
 
-impl PushKeyText<'_> {
+impl BrowserKeysText<'_> {
     /// Checks that messages can be encrypted with the keys.
     pub fn check(self) -> Result<(), String> {
         self.parse().map(drop)
@@ -77,7 +77,7 @@ impl PushReceiver {
         key: PushKey,
         contact: Option<String>,
         endpoint: PushEndpoint,
-        keys: PushKeyText<'_>,
+        keys: BrowserKeysText<'_>,
         now: Timestamp,
     ) -> Result<PushReceiver, String> {
         Ok(PushReceiver { key, contact, endpoint, keys: keys.parse()?, now })
@@ -221,7 +221,7 @@ mod tests {
     fn keys_of_a_browser_are_checked() {
         let public_key = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
         let auth_secret = "BTBZMqHH6r4Tts7J_aSIgg";
-        let check = |public_key, auth_secret| PushKeyText { public_key, auth_secret }.check();
+        let check = |public_key, auth_secret| BrowserKeysText { public_key, auth_secret }.check();
         assert_eq!(check(public_key, auth_secret), Ok(()));
         assert_eq!(check(public_key, "BTBZMqHH6r4Tts7J_aSIgg=="), Ok(()));
         assert!(check(public_key, "BTBZ").is_err());

@@ -104,7 +104,7 @@ if (isSecureContext && 'serviceWorker' in navigator && 'PushManager' in window &
 } else {
   state.textContent = isSecureContext
     ? 'This browser has no Web Push here. On an iPhone or iPad, add the dashboard to the home screen first.'
-    : 'Notices need an address that begins with https://, or the browser of the same machine.';
+    : 'Open the dashboard by HTTPS, or on the machine of the daemon.';
 }
 
 // A browser that logs out receives nothing more.

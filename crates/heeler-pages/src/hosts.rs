@@ -60,7 +60,7 @@ fn host_item(frame: &PageFrame, host: &HostSummary) -> Markup {
                 @if let Some(by) = &host.drained_by { dt { "Drained by" } dd { (isolated_text(by)) } }
                 dt { "Seen" } dd.num { (host.seen_seconds_ago) " s ago" }
                 @if let Some(ms) = host.lease_left_ms {
-                    dt { "Lead" } dd.num { "for " (format!("{:.1}", ms as f64 / 1000.0)) " s, then renewed" }
+                    dt { "Lease" } dd.num { "ends in " (format!("{:.1}", ms as f64 / 1000.0)) " s unless renewed" }
                 }
                 dt { "Clock" } dd { (host.clock) }
                 dt { "Machine" } dd { (isolated_text(&host.machine)) }
@@ -121,10 +121,10 @@ mod tests {
             assert!(shown.contains(text), "{text}: {shown}");
         }
         assert!(!shown.contains("<script") && !shown.contains("<img"), "{shown}");
-        assert!(!shown.contains("then renewed"), "it does not lead: {shown}");
+        assert!(!shown.contains("unless renewed"), "it does not lead: {shown}");
         let leader = HostSummary { lease_left_ms: Some(2_250), ..host() };
         let shown = host_item(&crate::tests::frame(), &leader).into_string();
-        assert!(shown.contains("for 2.2 s, then renewed"), "{shown}");
+        assert!(shown.contains("ends in 2.2 s unless renewed"), "{shown}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Agents: their configuration and current state.
 
-use heeler_config::{RuntimeConfig, UsdAmount};
+use heeler_config::UsdAmount;
 use heeler_model::AgentStatus;
 use heeler_store::NetworkGrant;
 use jiff::Timestamp;
@@ -107,19 +107,6 @@ pub(crate) fn micros_to_usd(micros: i64) -> f64 {
     micros as f64 / 1e6
 }
 
-/// Returns the config word for a runtime.
-pub fn runtime_name(runtime: &RuntimeConfig) -> &'static str {
-    match runtime {
-        RuntimeConfig::Sdk => "sdk",
-        RuntimeConfig::Cli => "cli",
-        RuntimeConfig::Scripted(_) => "scripted",
-        RuntimeConfig::Command(_) => "command",
-        RuntimeConfig::Acp(_) => "acp",
-        RuntimeConfig::Codex(_) => "codex",
-        RuntimeConfig::Qwen(_) => "qwen",
-    }
-}
-
 impl FleetReader {
     /// Lists the agents of the config.
     pub fn agents(&self, now: Timestamp) -> Result<AgentPage, QueryError> {
@@ -163,7 +150,7 @@ impl FleetReader {
                     last_job: state.last_job.map(|id| id.to_string()),
                     next_schedule: state.next_schedule.filter(|_| is_due),
                     next_trigger_at: state.next_trigger_at.filter(|_| is_due),
-                    runtime: runtime_name(&agent.runtime).to_owned(),
+                    runtime: agent.runtime.kind().as_str().to_owned(),
                     model: agent.model.clone(),
                     working_directory: agent.working_directory.to_string(),
                     max_concurrent: agent.max_concurrent.get(),

@@ -1,6 +1,6 @@
 //! Browsers that receive notices by Web Push.
 
-use heeler_config::{LoadedConfig, NotifyTarget};
+use heeler_config::{LoadedConfig, NotifyConfig};
 use heeler_store::{PushBrowser, StateDatabase, WEB_PUSH_PUBLIC_KEY};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -71,11 +71,10 @@ impl BrowserList {
         let browsers = browsers.filter(|it| owner.is_none_or(|owner| it.owner == owner));
         let notify = config.and_then(|config| config.fleets.first());
         let notify = notify.and_then(|root| root.notify.as_ref());
-        let channels = notify.map(|notify| notify.channels.as_slice()).unwrap_or_default().iter();
-        let channels = channels.filter(|channel| channel.target == NotifyTarget::WebPush);
+        let channels = notify.into_iter().flat_map(NotifyConfig::web_push_channels);
         Ok(BrowserList {
             public_key: db.meta(WEB_PUSH_PUBLIC_KEY)?,
-            channels: channels.map(|channel| channel.name.clone()).collect(),
+            channels: channels.map(str::to_owned).collect(),
             browsers: browsers.map(|it| BrowserSummary::read(db, it)).collect::<Result<_, _>>()?,
         })
     }

@@ -7,6 +7,27 @@
 use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
 use heeler_config::PermissionMode;
 
+/// Files and directories of a project that programs later execute or take permissions, servers or keys
+/// from. `acceptEdits` does not include them: an agent could give itself permissions for its next run.
+const TRUSTED_NAMES: [&str; 16] = [
+    ".claude",
+    ".codex",
+    ".copilot",
+    ".env",
+    ".gemini",
+    ".git",
+    ".goose",
+    ".grok",
+    ".kimi",
+    ".mcp.json",
+    ".opencode",
+    ".qwen",
+    ".vibe",
+    ".vscode",
+    "opencode.json",
+    "opencode.jsonc",
+];
+
 /// Kind of action that an agent asks about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgramAction {
@@ -61,13 +82,21 @@ impl ProgramPolicy {
                 ProgramVerdict::Deny("`permission_mode: dontAsk` denies every question".to_owned())
             }
             (PermissionMode::AcceptEdits, ProgramAction::Edit) if !paths.is_empty() => {
-                match is_inside() {
+                match is_inside() && !paths.iter().any(|path| self.is_trusted_later(path)) {
                     true => ProgramVerdict::Allow,
                     false => ProgramVerdict::AskPerson,
                 }
             }
             _ => ProgramVerdict::AskPerson,
         }
+    }
+
+    /// Returns true for a file of the working directory that programs later execute or take
+    /// permissions from.
+    fn is_trusted_later(&self, path: &Utf8Path) -> bool {
+        let inside = path.strip_prefix(&self.working_directory).unwrap_or(path);
+        let mut names = inside.components().map(|part| part.as_str());
+        names.any(|name| TRUSTED_NAMES.iter().any(|known| name.eq_ignore_ascii_case(known)))
     }
 
     fn is_protected(&self, path: &Utf8Path) -> bool {
@@ -106,6 +135,23 @@ mod tests {
         assert_eq!(decide(mode, ProgramAction::Other, "src/a.rs"), ProgramVerdict::AskPerson);
         let mode = PermissionMode::Default;
         assert_eq!(decide(mode, ProgramAction::Edit, "src/a.rs"), ProgramVerdict::AskPerson);
+    }
+
+    #[test]
+    fn a_person_decides_about_files_that_programs_trust_later() {
+        let mode = PermissionMode::AcceptEdits;
+        let paths =
+            [".qwen/settings.json", "sub/.gemini/settings.json", ".git/hooks/pre-commit", ".ENV"];
+        for path in paths {
+            assert_eq!(
+                decide(mode, ProgramAction::Edit, path),
+                ProgramVerdict::AskPerson,
+                "{path}"
+            );
+        }
+        for path in [".gitignore", "docs/qwen", ".env.example", "src/.qwenrc"] {
+            assert_eq!(decide(mode, ProgramAction::Edit, path), ProgramVerdict::Allow, "{path}");
+        }
     }
 
     #[test]

@@ -37,6 +37,7 @@ use crate::event_loop::{ActiveRun, AgentConnection, AgentExit, RunEventLoop};
 use crate::fault::{self, RunnerFaultPoint};
 use crate::files::{self, ReservedResultFile};
 use crate::line_reader::AgentLineReader;
+use crate::native_session;
 use crate::process::{AgentSpawnError, LaunchSpec, ProcessEnd, ProcessTree, SpawnContext};
 use crate::runtime::{NextTurn, RuntimeEffect};
 use crate::session::{self, SessionLockError};
@@ -347,6 +348,13 @@ impl RunExecutor<'_> {
         result.session.as_ref()?.own
     }
 
+    /// Returns the present end of the native session.
+    fn native_position(&self, run: &ActiveRun) -> Option<NativeSessionPosition> {
+        let folder = self.native_sessions_folder()?;
+        let path = self.find_native_session(&folder, &run.session)?;
+        native_session::read_mark(&path).ok().flatten()
+    }
+
     fn lock_source(&self) -> Result<Option<LockFile>, SessionLockError> {
         match &self.spec.session.start {
             SessionStart::Continue { source, .. } => {
@@ -431,8 +439,7 @@ impl RunExecutor<'_> {
             // Each remedy is tried once, so the loop ends.
             let reason = match outcomes.error_class() {
                 Some(_) if prompt_without_turn.is_some() => {
-                    "the agent's process of the last turn ended before it began this one, so \
-                     another is started"
+                    "the kept agent ended before this turn began, so another process is started"
                 }
                 Some(ErrorClass::SessionExpired)
                     if may_begin_anew && !matches!(start, SessionStart::Fresh { .. }) =>
@@ -556,8 +563,11 @@ impl RunExecutor<'_> {
             run.runtime = for_another_attempt;
         }
         // Claude prints a line before it acts on a prompt, so an agent without output has had no
-        // effect. A message that a person has sent meanwhile would not be repeated.
-        let is_untouched = run.last_line_at.is_none() && run.recorder.messages() == messages;
+        // effect. It must not find the prompt in its session either. A message that a person has sent
+        // meanwhile would not be repeated.
+        let is_untouched = run.last_line_at.is_none()
+            && run.recorder.messages() == messages
+            && self.native_position(run) == self.spec.session.own;
         (is_untouched.then_some(uuid), ending)
     }
 

@@ -133,8 +133,8 @@ impl Store {
     }
 
     /// Leaves the renewal of the lease to the thread that renews this lead, as long as it does so.
-    pub fn rely_on(&self, lead: LeadLease) {
-        self.writer.rely_on(lead);
+    pub fn leave_renewal_to(&self, lead: LeadLease) {
+        self.writer.leave_renewal_to(lead);
     }
 
     /// Returns true if the directory was not removed, moved or replaced.

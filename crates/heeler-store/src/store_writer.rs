@@ -205,7 +205,7 @@ impl StoreWriter {
         self.instance.as_deref()
     }
 
-    pub(crate) fn rely_on(&self, lead: LeadLease) {
+    pub(crate) fn leave_renewal_to(&self, lead: LeadLease) {
         // A writer leads once.
         let _known = self.lead.set(lead);
     }

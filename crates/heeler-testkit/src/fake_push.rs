@@ -39,7 +39,7 @@ pub struct FakePushService {
     shared: Arc<SharedPush>,
 }
 
-/// What a browser gives to the page that subscribes.
+/// Subscription of a browser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushSubscription {
     pub endpoint: String,

@@ -28,7 +28,7 @@ use crate::notices::{
 use crate::setup::DaemonSetup;
 
 /// Most notices that wait. Further events cause no notice; they stay on record.
-const WAITING_MAX: usize = 1_000;
+pub(super) const WAITING_MAX: usize = 1_000;
 
 /// Most notices of a channel within an hour that are sent one by one. Further ones are collected, so that
 /// a fleet in trouble does not send hundreds of messages.
@@ -38,7 +38,7 @@ const SINGLE_PER_HOUR_MAX: usize = 60;
 const FLOOD_DIGEST: SignedDuration = SignedDuration::from_mins(15);
 
 /// Most open notices that are looked at in one turn.
-const OPEN_MAX: usize = 512;
+const OPEN_MAX: usize = 2_048;
 
 /// Time for which a question of a job that a person follows causes no notice.
 const ATTENDED_WAIT: SignedDuration = SignedDuration::from_secs(30);

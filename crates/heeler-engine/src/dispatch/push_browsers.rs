@@ -5,12 +5,14 @@
 use std::sync::Arc;
 
 use heeler_config::{NotifyConfig, NotifyTarget, reveal_line};
-use heeler_notify::{PushEndpoint, PushKey, PushKeyText};
+use heeler_notify::{BrowserKeysText, PushEndpoint, PushKey};
 use heeler_store::{DatabaseError, PushBrowser, WEB_PUSH_KEY, WEB_PUSH_PUBLIC_KEY};
 
+use super::notifications::WAITING_MAX;
 use super::transaction::DispatchTransaction;
 use crate::browser_operation::{
-    BROWSER_LABEL_CHARS_MAX, BROWSERS_MAX, BROWSERS_PER_PERSON_MAX, BrowserOperation, NewBrowser,
+    BROWSER_LABEL_CHARS_MAX, BROWSER_WAITING_MAX, BROWSERS_MAX, BROWSERS_PER_PERSON_MAX,
+    BrowserOperation, NewBrowser,
 };
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
 use crate::dispatch_failure::DispatchFailure;
@@ -56,20 +58,23 @@ impl DispatchTransaction<'_, '_> {
         let setup = Arc::clone(&self.state.setup);
         let channel = self.channel_for_browser(new.channel.as_deref())?;
         let config = setup.root().and_then(|root| root.notify.as_ref());
-        let settings = config.and_then(|config| config.web_push.as_ref());
-        let services = settings.map(|it| it.services.as_slice()).unwrap_or_default();
+        let services = config.map(NotifyConfig::push_services).unwrap_or_default();
         PushEndpoint::parse(&new.endpoint, services).map_err(usage)?;
-        let keys = PushKeyText { public_key: &new.public_key, auth_secret: &new.auth_secret };
+        let keys = BrowserKeysText { public_key: &new.public_key, auth_secret: &new.auth_secret };
         keys.check().map_err(usage)?;
         let id = PushBrowser::id_of(&new.endpoint);
         let others: Vec<_> =
             self.tx.push_browsers()?.into_iter().filter(|other| other.id != id).collect();
         let own = others.iter().filter(|other| other.owner == owner).count();
-        for (count, max) in [(own, BROWSERS_PER_PERSON_MAX), (others.len(), BROWSERS_MAX)] {
+        let limits = [
+            (own, BROWSERS_PER_PERSON_MAX, "a person can add"),
+            (others.len(), BROWSERS_MAX, "a fleet has"),
+        ];
+        for (count, max, subject) in limits {
             if count >= max {
-                let message = format!("the limit of {max} browsers is reached");
+                let message = format!("{subject} at most {max} browsers");
                 let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
-                let hint = "remove one that is not used: heeler notify browsers";
+                let hint = "remove one: heeler notify remove BROWSER";
                 return Err(refused.with_hint(hint).into());
             }
         }
@@ -96,8 +101,8 @@ impl DispatchTransaction<'_, '_> {
         let mut found: Vec<_> = browsers.filter(|it| has_prefix(&it.id, id)).collect();
         let (Some(known), true) = (found.pop(), found.is_empty()) else {
             let (kind, message) = match found.is_empty() {
-                true => (DaemonCommandErrorKind::NotFound, "there is no browser"),
-                false => (DaemonCommandErrorKind::Usage, "there are several browsers"),
+                true => (DaemonCommandErrorKind::NotFound, "no browser has the ID"),
+                false => (DaemonCommandErrorKind::Usage, "several browsers have an ID with"),
             };
             let message = format!("{message} {}", reveal_line(id));
             let refused = DaemonCommandError::new(kind, message);
@@ -110,15 +115,15 @@ impl DispatchTransaction<'_, '_> {
     /// Returns the names of the channels for browsers; fails if there is none.
     fn web_push_channels(&self) -> Result<Vec<String>, DispatchFailure> {
         let root = self.state.setup.root();
-        let names = root.and_then(|root| root.notify.as_ref()).map(push_channels);
-        match names {
-            Some(names) if !names.is_empty() => Ok(names),
-            _ => {
-                let message = "the config has no channel with `web_push`";
-                let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message);
-                Err(refused.with_hint(CHANNEL_HINT).into())
-            }
+        let config = root.and_then(|root| root.notify.as_ref());
+        let names = config.into_iter().flat_map(NotifyConfig::web_push_channels);
+        let names: Vec<String> = names.map(str::to_owned).collect();
+        if names.is_empty() {
+            let message = "the config has no channel with `web_push`";
+            let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message);
+            return Err(refused.with_hint(CHANNEL_HINT).into());
         }
+        Ok(names)
     }
 
     /// Returns the channel that a browser is added to.
@@ -142,7 +147,8 @@ impl DispatchTransaction<'_, '_> {
         Ok(names.swap_remove(found))
     }
 
-    /// Replaces the plan of a channel for browsers by one for each of its browsers.
+    /// Replaces the plan of a channel for browsers by one for each of its browsers, except those for
+    /// which too many notices wait.
     pub(super) fn expand_plans(
         &self,
         config: &NotifyConfig,
@@ -155,13 +161,17 @@ impl DispatchTransaction<'_, '_> {
                 expanded.push(plan);
                 continue;
             }
-            let browsers = self.tx.push_browsers_of(&plan.channel)?;
-            expanded.extend(
-                browsers.iter().map(|browser| NoticePlan {
-                    channel: browser.notice_channel(),
-                    ..plan.clone()
-                }),
-            );
+            let waiting = self.tx.waiting_notices(WAITING_MAX)?;
+            for browser in self.tx.push_browsers_of(&plan.channel)? {
+                let channel = browser.notice_channel();
+                let count = waiting.iter().filter(|notice| notice.channel == channel).count();
+                if count >= BROWSER_WAITING_MAX {
+                    let browser = browser.id;
+                    tracing::warn!(browser, "a notice is dropped: {count} others wait");
+                    continue;
+                }
+                expanded.push(NoticePlan { channel, ..plan.clone() });
+            }
         }
         Ok(expanded)
     }
@@ -172,13 +182,6 @@ fn has_prefix(id: &str, text: &str) -> bool {
     let digits = text.strip_prefix("browser-").unwrap_or(text);
     let is_given = !digits.is_empty();
     is_given && id.strip_prefix("browser-").is_some_and(|known| known.starts_with(digits))
-}
-
-/// Returns the names of the channels for browsers.
-fn push_channels(config: &NotifyConfig) -> Vec<String> {
-    let channels = config.channels.iter();
-    let channels = channels.filter(|channel| channel.target == NotifyTarget::WebPush);
-    channels.map(|channel| channel.name.clone()).collect()
 }
 
 fn usage(message: String) -> DaemonCommandError {

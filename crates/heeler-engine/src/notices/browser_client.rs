@@ -4,7 +4,7 @@
 
 use heeler_config::{FleetConfig, NotifyConfig};
 use heeler_model::error_chain;
-use heeler_notify::{NoticeClient, PushEndpoint, PushKey, PushKeyText, PushReceiver};
+use heeler_notify::{BrowserKeysText, NoticeClient, PushEndpoint, PushKey, PushReceiver};
 use heeler_store::{PushBrowser, StateDatabase, WEB_PUSH_KEY};
 use jiff::Timestamp;
 
@@ -20,13 +20,14 @@ pub(super) fn browser_client(
     let stored = db.meta(WEB_PUSH_KEY).map_err(|error| error_chain(&error))?;
     let stored =
         stored.ok_or("the key of Web Push is missing: remove the browser and add it again")?;
-    let settings = root.notify.as_ref().and_then(|config| config.web_push.as_ref());
-    let services = settings.map(|it| it.services.as_slice()).unwrap_or_default();
+    let config = root.notify.as_ref();
+    let services = config.map(NotifyConfig::push_services).unwrap_or_default();
     // The config may have changed since the browser was added.
     let endpoint = PushEndpoint::parse(&browser.endpoint, services)?;
+    let settings = config.and_then(|config| config.web_push.as_ref());
     let contact = settings.and_then(|it| it.contact.clone()).or_else(|| default_contact(root));
     let PushBrowser { public_key, auth_secret, .. } = browser;
-    let keys = PushKeyText { public_key, auth_secret };
+    let keys = BrowserKeysText { public_key, auth_secret };
     PushReceiver::new(PushKey::parse(&stored)?, contact, endpoint, keys, now)
         .map(|receiver| NoticeClient::WebPush(Box::new(receiver)))
 }
@@ -50,8 +51,7 @@ pub(super) fn browser_problem(
                 .to_owned(),
         );
     }
-    let settings = config.web_push.as_ref();
-    let services = settings.map(|it| it.services.as_slice()).unwrap_or_default();
+    let services = config.push_services();
     browsers.iter().find_map(|browser| {
         let problem = PushEndpoint::parse(&browser.endpoint, services).err()?;
         Some(format!("{} ({}): {problem}", browser.label, browser.id))

@@ -54,7 +54,7 @@ pub(super) fn adopt_native_session(
         NativeProgram::Gemini => (is_program(agent, program), "program gemini"),
     };
     if !fits {
-        let message = format!("{name} has runtime {runtime}, and the session is {program}'s");
+        let message = format!("the session is {program}'s, which {name} does not run");
         let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
         return Err(refused.with_hint(format!("--as names an agent with {runtimes}")));
     }
@@ -122,7 +122,7 @@ fn is_program(agent: &AgentConfig, program: NativeProgram) -> bool {
     agent.runtime.program().is_some_and(|it| it.name() == program.as_str())
 }
 
-/// Refuses a session of a program of which Heeler does not read native sessions.
+/// Refuses a native session that Heeler cannot read.
 fn refuse_unread_program(id: &str) -> Result<(), DaemonCommandError> {
     let known = id.split_once(':').and_then(|(name, _)| find_known_agent(name));
     let is_read = |name: &str| NativeProgram::ALL.iter().any(|it| it.as_str() == name);
@@ -150,7 +150,7 @@ fn refuse_opened(
     match is_opened.map_err(|error| internal_error(&error))? {
         false => Ok(()),
         true => {
-            let message = format!("Heeler began the session {id} of {program}, so a fleet has it");
+            let message = format!("a run of this fleet opened the session {id} of {program}");
             let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
             Err(refused.with_hint("heeler session list"))
         }

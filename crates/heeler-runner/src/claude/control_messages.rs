@@ -33,7 +33,7 @@ pub(crate) fn error_response(id: &str, reason: &str) -> RuntimeEffect {
 }
 
 /// Builds the reply of a hook that denies a call.
-pub(crate) fn hook_denial(reason: &str) -> Json {
+pub(super) fn hook_denial(reason: &str) -> Json {
     json!({ "hookSpecificOutput": {
         "hookEventName": "PreToolUse",
         "permissionDecision": "deny",
@@ -42,7 +42,7 @@ pub(crate) fn hook_denial(reason: &str) -> Json {
 }
 
 /// Builds the reply of a hook that makes Claude ask for permission, whatever its own rules say.
-pub(crate) fn hook_question() -> Json {
+pub(super) fn hook_question() -> Json {
     json!({ "hookSpecificOutput": {
         "hookEventName": "PreToolUse",
         "permissionDecision": "ask",

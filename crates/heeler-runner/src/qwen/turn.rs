@@ -168,6 +168,10 @@ impl QwenRuntime {
     ) -> Vec<RuntimeEffect> {
         let usage = self.take_usage(fields.get("usage").and_then(read_usage));
         let estimated_usd = self.options.budget.add_turn(usage.as_ref());
+        let exhaustion = self.options.budget.exhaustion(None);
+        if exhaustion.is_some() {
+            self.state.queued.clear();
+        }
         let model = self.state.model.clone();
         let end = TurnEnd {
             usage,
@@ -187,8 +191,7 @@ impl QwenRuntime {
         if result.is_error {
             return failed(&error_message(result, fields), end);
         }
-        if let Some(reason) = self.options.budget.exhaustion(None) {
-            self.state.queued.clear();
+        if let Some(reason) = exhaustion {
             return vec![rows::budget_end(&reason, end)];
         }
         let text = result.text.as_deref().unwrap_or(self.state.text.last()).to_owned();
@@ -216,12 +219,16 @@ impl QwenRuntime {
         }
         let usage = self.take_usage(None);
         let estimated_usd = self.options.budget.add_turn(usage.as_ref());
+        // The next run counts from here.
+        let session_usage =
+            self.state.session_usage.zip(usage).map(|(total, turn)| total.plus(turn));
         let turns = self.options.max_turns.unwrap_or_default();
         vec![rows::turn_result(&TurnEnd {
             is_error: true,
             text: &format!("the agent reached its limit of {turns} turns"),
             terminal_reason: Some("max_turns"),
             usage,
+            session_usage,
             estimated_usd,
             model: self.state.model.as_deref(),
             ..TurnEnd::default()

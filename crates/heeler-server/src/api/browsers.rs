@@ -30,7 +30,7 @@ pub(super) fn routes() -> ApiRoutes {
     }
 }
 
-/// Returns the person whose browsers a caller may see and remove; `None` for all.
+/// Returns the owner of the browsers that a caller may see and remove; `None` for all owners.
 pub(crate) fn owner_filter(caller: &RequestCaller) -> Option<String> {
     (caller.scope < AccessScope::Admin).then(|| caller.name.clone())
 }
@@ -92,8 +92,8 @@ struct AddBrowserKeys {
     auth: String,
 }
 
-/// Add a browser that receives notices, or replace what is on record of it. It belongs to the caller,
-/// which must be a browser that is logged in: then it ends with the caller's logins.
+/// Add a browser that receives notices, or replace its record. It belongs to the caller, who must be
+/// logged in with a browser. It is removed when the caller's password changes or all logins are revoked.
 #[utoipa::path(
     post, path = "/browsers", tag = "notifications", request_body = AddBrowserBody,
     responses((status = OK, body = MessageReply)),

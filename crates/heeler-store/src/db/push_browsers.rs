@@ -46,7 +46,7 @@ pub struct PushBrowser {
     /// Description for people.
     pub label: String,
     pub added_at: Timestamp,
-    /// Address at the push service. Who knows it can disturb the browser, so it is not shown.
+    /// Address at the push service. Secret: with it, others can disturb the browser.
     pub endpoint: String,
     /// Public key of the browser, as base64.
     pub public_key: String,

@@ -6,6 +6,7 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 
 use camino::{Utf8DirEntry, Utf8Path, Utf8PathBuf};
+use heeler_transcript::untrusted_file;
 use serde_json::Value as Json;
 use uuid::Uuid;
 
@@ -71,7 +72,8 @@ pub(super) fn read_cwd(program: NativeProgram, path: &Utf8Path) -> Option<Utf8Pa
     let text = match program {
         NativeProgram::Gemini => {
             let file = path.parent()?.parent()?.join(PROJECT_ROOT_FILE);
-            read_start(&file, PROJECT_ROOT_BYTES_MAX)?.trim_end().to_owned()
+            let bytes = untrusted_file::read(&file, PROJECT_ROOT_BYTES_MAX).ok()?;
+            String::from_utf8(bytes).ok()?.trim_end().to_owned()
         }
         _ => read_header(path)?["cwd"].as_str()?.to_owned(),
     };
@@ -81,16 +83,8 @@ pub(super) fn read_cwd(program: NativeProgram, path: &Utf8Path) -> Option<Utf8Pa
 }
 
 fn read_header(path: &Utf8Path) -> Option<Json> {
-    let file = std::fs::File::open(path).ok()?;
+    let file = untrusted_file::open(path).ok()?;
     let mut line = Vec::new();
     BufReader::new(file.take(HEADER_BYTES_MAX)).read_until(b'\n', &mut line).ok()?;
     serde_json::from_slice(&line).ok()
-}
-
-/// Returns the content of a small file.
-fn read_start(path: &Utf8Path, bytes_max: u64) -> Option<String> {
-    path.symlink_metadata().ok().filter(|it| it.is_file() && it.len() <= bytes_max)?;
-    let mut text = String::new();
-    std::fs::File::open(path).ok()?.take(bytes_max).read_to_string(&mut text).ok()?;
-    Some(text)
 }

@@ -5,12 +5,12 @@
 //! read as a whole, up to a limit. Start at [`read_full`].
 
 use std::collections::{HashMap, HashSet};
-use std::io;
+use std::io::{self, Read as _};
 
 use camino::Utf8Path;
 use heeler_model::parse_iso;
 use heeler_model::recorder::MessageCounter;
-use heeler_transcript::{DiskError, TranscriptEntry, TranscriptScanner};
+use heeler_transcript::{DiskError, untrusted_file};
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 
@@ -21,6 +21,9 @@ use super::{NativeProgram, NativeSession, NativeSessionCandidate};
 
 /// Largest file of which the messages are read. A larger one is listed and not adopted.
 pub(super) const CHAT_BYTES_MAX: u64 = 64 << 20;
+
+/// Most JSON values in a file of which the messages are read, by the signs that separate them.
+const CHAT_VALUES_MAX: usize = 2_000_000;
 
 /// Returns the messages of a session, oldest first.
 pub(super) fn read_messages(
@@ -89,18 +92,21 @@ fn summarize(mut session: NativeSession, bytes_max: u64) -> Result<NativeSession
     Ok(session)
 }
 
-/// Returns the JSON lines at the beginning of a file.
+/// Returns the JSON lines at the beginning of a file. An agent may have written it.
 fn read_lines(path: &Utf8Path, bytes_max: u64) -> Result<Vec<Json>, DiskError> {
-    let mut lines = Vec::new();
-    for entry in TranscriptScanner::open(path)? {
-        // Damaged lines of another program's file are skipped.
-        let TranscriptEntry::Record(record) = entry? else { continue };
-        if record.next > bytes_max {
-            break;
-        }
-        lines.extend(serde_json::from_str::<Json>(&record.text).ok().filter(Json::is_object));
+    let failed = |source| DiskError { action: "read", path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    let file = untrusted_file::open(path).map_err(failed)?;
+    file.take(bytes_max).read_to_end(&mut bytes).map_err(failed)?;
+    // Each value in memory needs much more than the bytes of a short one in the file.
+    if memchr::memchr3_iter(b',', b'[', b'{', &bytes).count() > CHAT_VALUES_MAX {
+        let reason = format!("it has more than {CHAT_VALUES_MAX} values");
+        return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, reason)));
     }
-    Ok(lines)
+    // Damaged lines of another program's file are skipped, and so is one that the limit cuts.
+    let lines = bytes.split(|byte| *byte == b'\n');
+    let lines = lines.filter_map(|line| serde_json::from_slice::<Json>(line).ok());
+    Ok(lines.filter(Json::is_object).collect())
 }
 
 /// Applies the records of Gemini CLI's file, as the program itself does.

@@ -1,5 +1,8 @@
 //! Native sessions that runs of Heeler opened.
 
+use std::io;
+
+use camino::Utf8DirEntry;
 use heeler_model::job_row::{JobRow, JobRowKind};
 use heeler_model::message::parse_row;
 use heeler_model::{AgentSessionId, NATIVE_SESSION_KEY, NATIVE_SESSION_SUBTYPE};
@@ -16,8 +19,17 @@ pub fn is_opened_by_run(dir: &StateDir, id: &AgentSessionId) -> Result<bool, Dis
     let projects = dir.projects().read_dir_utf8().into_iter().flatten();
     for project in projects.filter_map(Result::ok).take(NATIVE_FILES_MAX) {
         let files = project.path().read_dir_utf8().into_iter().flatten().filter_map(Result::ok);
-        for file in files.filter(|file| file.path().extension() == Some("jsonl")) {
-            for entry in TranscriptScanner::open(file.path())? {
+        let is_transcript = |file: &Utf8DirEntry| {
+            let is_file = file.file_type().is_ok_and(|kind| kind.is_file());
+            is_file && file.path().extension() == Some("jsonl")
+        };
+        for file in files.filter(is_transcript) {
+            let entries = match TranscriptScanner::open(file.path()) {
+                // It was moved to the trash meanwhile.
+                Err(error) if error.source.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened?,
+            };
+            for entry in entries {
                 let TranscriptEntry::Record(record) = entry? else { continue };
                 // Searching the text is much cheaper than parsing each row.
                 if finder.find(record.text.as_bytes()).is_some() && names(&record.text, id) {

@@ -164,7 +164,7 @@ fn a_writer_renews_its_lease_if_the_thread_that_it_relies_on_does_not() {
     let place = host_place(&server, "alpha");
     let store = place.store();
     let lead = LeadLease::default();
-    store.rely_on(lead.clone());
+    store.leave_renewal_to(lead.clone());
     lead.lose();
     server.cluster.query("fleet", EXPIRE);
     let is_renewed = "SELECT lease_until > now() FROM store_writer";

@@ -22,7 +22,7 @@ impl StoreTransaction<'_> {
         access::set_token_used(&self.conn, id, now)
     }
 
-    /// Sets the password hash of a user, and ends the user's logins and pushed notices.
+    /// Sets the password hash of a user, and removes the user's logins and browsers.
     pub fn put_user(&mut self, person: &UserAccount, hash: &str) -> Result<(), DatabaseError> {
         // A stolen login, and a browser that was added with it, must not survive a change of the
         // password.
@@ -31,7 +31,7 @@ impl StoreTransaction<'_> {
         access::put_user(&self.conn, person, hash)
     }
 
-    /// Removes a user and ends the user's logins and pushed notices; returns true if the user existed.
+    /// Removes a user and removes the user's logins and browsers; returns true if the user existed.
     pub fn remove_user(&mut self, name: &AccessName) -> Result<bool, DatabaseError> {
         access::remove_logins_of(&self.conn, name)?;
         push_browsers::remove_of_owner(&self.conn, name.as_str())?;
@@ -50,7 +50,7 @@ impl StoreTransaction<'_> {
         access::remove_login(&self.conn, hash)
     }
 
-    /// Ends all logins and pushed notices; returns the number of logins.
+    /// Removes all logins and browsers; returns the number of logins.
     pub fn remove_logins(&mut self) -> Result<usize, DatabaseError> {
         push_browsers::remove_all(&self.conn)?;
         access::remove_logins(&self.conn)

@@ -26,7 +26,8 @@ const VIEWED_JOBS: usize = 500;
 pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
     let mut figures = idle(bench);
     figures.push(trigger(bench));
-    figures.push(views(bench));
+    figures.push(views(bench, 0));
+    figures.push(views(bench, AGENTS));
     figures.push(start(bench));
     figures
 }
@@ -109,11 +110,16 @@ fn trigger(bench: &Bench) -> Figure {
 }
 
 /// The record of a new job of an agent, with its views in place, beside the record alone: the time for
-/// which a command waits.
-fn views(bench: &Bench) -> Figure {
-    let scene = Scene::new(bench, "views", 0, |_| String::new());
+/// which a command waits. `state.yaml` shows the agents of the jobs, and `other_agents`.
+fn views(bench: &Bench, other_agents: usize) -> Figure {
+    let scene = Scene::new(bench, &format!("views-{other_agents}"), 0, |_| String::new());
     let opened = Store::open(&scene.dir(), "bench", Timestamp::now()).expect("the store opens");
     let store = Arc::new(opened.store);
+    let agents = store.write(move |tx| {
+        (0..other_agents)
+            .try_for_each(|number| tx.put_agent(&agent_name(number), &AgentState::default()))
+    });
+    agents.expect("disk has space");
     let publisher = ViewPublisher::start(Arc::clone(&store), Timestamp::now).expect("a thread");
     let mut number = 0;
     let mut record = |with_views: bool| {
@@ -140,7 +146,10 @@ fn views(bench: &Bench) -> Figure {
     let with = record(true);
     drop(publisher);
     Figure {
-        what: "a new job on record, with its views".to_owned(),
+        what: match other_agents {
+            0 => "a new job on record, with its views".to_owned(),
+            others => format!("the same with {others} agents more"),
+        },
         ours: with.into(),
         goal: Goal::AtMost(Duration::from_millis(20).into()),
         alternative: Some(("without views".to_owned(), without.into())),

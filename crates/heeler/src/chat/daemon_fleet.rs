@@ -141,7 +141,7 @@ impl ChatFleetClient for DaemonFleet {
         let card = |agent: &AgentConfig| ChatAgentInfo {
             name: agent.name.to_string(),
             description: agent.description.clone(),
-            runtime: heeler_query::agents::runtime_name(&agent.runtime).to_owned(),
+            runtime: agent.runtime.kind().as_str().to_owned(),
             model: agent.model.clone(),
         };
         self.loaded.agents.iter().map(card).collect()

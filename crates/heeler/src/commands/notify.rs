@@ -48,7 +48,7 @@ const REMOVE: &str = "Examples:
   heeler notify remove browser-3fa9c1d20b77
   heeler notify remove 3fa9
 
-Exit codes: 0 removed, 2 several browsers have this ID, 4 no such browser.";
+Exit codes: 0 removed, 2 several browsers match, 4 no such browser.";
 
 /// Most waiting notices that are counted.
 const WAITING_MAX: usize = 2_000;

@@ -75,7 +75,7 @@ pub(crate) struct TokenRevokeArgs {
     /// Token names or IDs
     #[arg(value_name = "TOKEN", required_unless_present = "logins")]
     tokens: Vec<String>,
-    /// Also log out every browser
+    /// Also log out every browser and end its notices
     #[arg(long)]
     logins: bool,
     /// Print JSON

@@ -204,7 +204,7 @@ fn browsers_that_cannot_be_trusted_are_refused() {
     }
     let refused = add(&mut client, &good).unwrap_err();
     assert_eq!(refused.kind, DaemonCommandErrorKind::Busy);
-    assert!(refused.message.contains("limit of 20 browsers"), "{refused:?}");
+    assert!(refused.message.contains("at most 20 browsers"), "{refused:?}");
     // One that is known already may be added again.
     add(&mut client, &elsewhere(&format!("{}/push/0", push.url()))).unwrap();
     assert_eq!(herd.reader().push_browsers().unwrap().len(), BROWSERS_PER_PERSON_MAX);

@@ -217,7 +217,7 @@ fn a_kept_agent_that_dies_before_its_turn_begins_is_replaced() {
     let prompts = rows.iter().filter(|row| row["type"] == "user").count();
     assert_eq!(prompts, 2, "one per turn");
     let starts = trial.notes("session");
-    assert!(starts.last().unwrap().contains("ended before it began this one"), "{starts:?}");
+    assert!(starts.last().unwrap().contains("ended before this turn began"), "{starts:?}");
     let pid = kept.pid();
     kept.link.shutdown(std::net::Shutdown::Write).unwrap();
     kept.has_ended(&pid);

@@ -21,7 +21,7 @@ pub(crate) const ABOUT: &str = "Examples:
   heeler session list --agent coder --status paused
   heeler session list --channel slack/C0123 --since 7d
   heeler session list --tree
-  heeler session list --native       # sessions made with claude and others in a terminal
+  heeler session list --native       # sessions made with an agent program in a terminal
 
 Exit codes: 0 listed (even if the list is empty), 4 no such agent.";
 

@@ -212,7 +212,11 @@ pub(super) fn print(
         |at| SafeText::from(format!("{} ({})", iso_millis(at), output::relative_time(at, now)));
     let made_with = match session.is_heelers {
         true => format!("{}, by Heeler", session.program),
-        false => format!("{}, in a terminal", session.program),
+        // The other programs do not record it.
+        false if matches!(session.program, NativeProgram::Claude | NativeProgram::Codex) => {
+            format!("{}, in a terminal", session.program)
+        }
+        false => session.program.to_string(),
     };
     let fields: [(&str, Option<SafeText>); 11] = [
         ("session", Some(session.id.as_str().into())),
