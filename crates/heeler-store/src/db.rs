@@ -72,7 +72,7 @@ use crate::store_location::PostgresLocation;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Number of prepared statements that a connection caches: more than there are.
-pub(crate) const STATEMENTS_MAX: usize = 320;
+pub(crate) const STATEMENTS_MAX: usize = 360;
 
 /// Longest path of a database: SQLite has room for 512 bytes, with `-journal` at the end.
 const PATH_BYTES_MAX: usize = 512 - "-journal".len();
