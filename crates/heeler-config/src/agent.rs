@@ -65,7 +65,7 @@ section! {
         command: Option<SpannedValue<NonBlankText>>,
         /// Program of an agent with `runtime: acp`, `codex` or `qwen`: the name of a known agent, such
         /// as `gemini` or `goose`, a path, or a block of settings. With `runtime: sdk`, only
-        /// `qwen` is accepted.        /// Described in `docs/agents.md`.
+        /// `qwen` is accepted. Described in `docs/agents.md`.
         program: Option<SpannedValue<ProgramSetting>>,
         /// Directory in which the agent runs, relative to this file. Defaults to the directory of
         /// the agent's file.

@@ -58,7 +58,7 @@ fn people_drain_a_host_by_clicks_and_see_the_jobs_of_each() {
         browser.check_everywhere("/hosts", "hosts").await;
         browser.look(Look::DESKTOP).await;
         browser.visit("/hosts").await;
-        browser.wait_for("#hosts dl.facts", "then renewed").await;
+        browser.wait_for("#hosts dl.facts", "unless renewed").await;
         browser.click("button[data-action$='/hosts/beta/drain']").await;
         browser.wait_for("#confirm[open]", "Drain host beta?").await;
         browser.click("#confirm button[value=no]").await;

@@ -202,7 +202,7 @@ fn sessions_of_qwen_and_gemini_made_in_a_terminal_are_adopted_and_continued() {
         let own = before.iter().find(|it| it.starts_with(program)).unwrap();
         let refused = run(&fleet, &api, &["session", "adopt", own, "--as", agent]);
         assert_eq!(refused.code, Some(5), "{program}: {}", refused.stderr);
-        assert!(refused.stderr.contains("Heeler began the session"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("a run of this fleet opened"), "{}", refused.stderr);
 
         let mut by_hand = Command::new(&command[0]);
         by_hand.args(&command[1..]).args(options).envs(env).current_dir(&elsewhere);
