@@ -122,11 +122,11 @@ agents:
         4 |   - {name: c, runtime: acp, program: {args: [x]}}
           |                                       ^^^^ add `path`, or `agent` with a known agent
 
-        error: `program` needs `runtime: acp`, `codex` or `qwen`; the runtime is `sdk`
+        error: with `runtime: sdk`, `program` may only be `qwen`
          --> heeler.yaml:5:24
           |
         5 |   - {name: d, program: gemini}
-          |                        ^^^^^^ `claude_path` names the `claude` program; `qwen` is the only other
+          |                        ^^^^^^ `claude_path` names the `claude` program; other programs need `runtime: acp`
 
         error: with `runtime: codex` the key `program` has a path only
          --> heeler.yaml:6:41
