@@ -212,35 +212,30 @@ pub(crate) fn truncate_text(text: &str, bytes_max: usize) -> String {
     format!("{}\n… [{} more bytes]", reveal_hidden(&text[..end]), text.len() - end)
 }
 
-/// Renders the selection of an agent; a chosen agent that no longer exists stays selectable.
+/// Renders the selection of an agent.
 pub(crate) fn agent_field(agents: &[String], chosen: &str) -> Markup {
-    html! {
-        div.field {
-            label for="f-agent" { "Agent" }
-            select #f-agent name="agent" {
-                option value="" { "All agents" }
-                @if !chosen.is_empty() && !agents.iter().any(|agent| agent == chosen) {
-                    option value=(chosen) selected { (visible_line(chosen)) }
-                }
-                @for agent in agents {
-                    option value=(agent) selected[agent == chosen] { (visible_line(agent)) }
-                }
-            }
-        }
-    }
+    choice_field("agent", ("Agent", "All agents"), agents, chosen)
 }
 
 /// Renders the selection of a host.
 pub(crate) fn host_field(hosts: &[String], chosen: &str) -> Markup {
+    choice_field("host", ("Host", "All hosts"), hosts, chosen)
+}
+
+/// Renders the selection of a name; a chosen one that no longer exists stays selectable.
+fn choice_field(key: &str, (label, all): (&str, &str), names: &[String], chosen: &str) -> Markup {
+    let id = format!("f-{key}");
     html! {
         div.field {
-            label for="f-host" { "Host" }
-            select #f-host name="host" {
-                option value="" { "All hosts" }
-                @if !chosen.is_empty() && !hosts.iter().any(|host| host == chosen) {
+            label for=(id) { (label) }
+            select id=(id) name=(key) {
+                option value="" { (all) }
+                @if !chosen.is_empty() && !names.iter().any(|name| name == chosen) {
                     option value=(chosen) selected { (visible_line(chosen)) }
                 }
-                @for host in hosts { option value=(host) selected[host == chosen] { (visible_line(host)) } }
+                @for name in names {
+                    option value=(name) selected[name == chosen] { (visible_line(name)) }
+                }
             }
         }
     }

@@ -33,7 +33,7 @@ const SHOWN: &str = "return navigator.serviceWorker.getRegistration('/')
   .then((worker) => worker.getNotifications())
   .then((all) => all.map((one) => [one.tag, one.title, one.body]));";
 
-/// What a click does, in the worker. The test is not a person, so it makes the event itself.
+/// Script for the worker: sends it the event of a click on the notification.
 const CLICK: &str = "self.registration.getNotifications().then(([one]) => {
   self.dispatchEvent(new NotificationEvent('notificationclick', { notification: one }));
   return Boolean(one);
