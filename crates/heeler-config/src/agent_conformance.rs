@@ -45,6 +45,10 @@ words! {
         Permission = "permission allowed and denied",
         /// No person attends, so a command is denied.
         Unattended = "permission without a person",
+        /// A person does not answer in time, so a command is denied.
+        PermissionTimeout = "permission timeout",
+        /// The agent asks a person by Heeler's tool, and gets the answer.
+        Question = "question",
         /// Edits are accepted, except of protected files.
         AcceptEdits = "accepted edits",
         /// Nothing is asked.
@@ -55,8 +59,12 @@ words! {
         CancelText = "cancel in a text",
         /// A running tool is cancelled, and no process is left.
         CancelTool = "cancel in a tool",
+        /// The runner gets SIGTERM, and no process is left.
+        Terminated = "SIGTERM",
         /// The agent is killed, and no process is left.
         Killed = "agent killed",
+        /// A command leaves a process behind, which ends with the run.
+        Orphan = "process left behind",
         /// The API refuses the key.
         Status401 = "API error 401",
         /// The API is at its limit.
@@ -73,6 +81,8 @@ words! {
         SystemPrompt = "system prompt",
         /// A tool of a configured MCP server is called.
         McpServer = "MCP server",
+        /// A sub-agent works, and its words are not those of the agent.
+        SubAgent = "sub-agent",
         /// The output of a command has megabytes, or is no UTF-8.
         HugeOutput = "huge and binary output",
         /// The number of turns is limited.
@@ -92,8 +102,6 @@ pub enum ScenarioOutcome {
     NotOffered(&'static str),
     /// A config that asks for it is refused.
     Refused,
-    /// No test of the suite fits the agent.
-    NotTested,
 }
 
 /// Scenarios that CI runs with every agent that it runs at all.
@@ -136,13 +144,14 @@ impl CertifiedAgent {
 
     /// Returns the result of a scenario with this agent.
     pub fn outcome(self, scenario: AgentScenario) -> ScenarioOutcome {
-        use ScenarioOutcome::{NotOffered, NotTested, Refused, Works};
+        use ScenarioOutcome::{NotOffered, Refused, Works};
         match (self, scenario) {
             (CertifiedAgent::Claude, _) => Works,
             (
                 CertifiedAgent::Opencode | CertifiedAgent::Grok,
                 AgentScenario::Permission
                 | AgentScenario::Unattended
+                | AgentScenario::PermissionTimeout
                 | AgentScenario::AcceptEdits
                 | AgentScenario::ChangedInput,
             ) => NotOffered("it runs commands without asking"),
@@ -156,19 +165,14 @@ impl CertifiedAgent {
                 CertifiedAgent::Goose | CertifiedAgent::Opencode | CertifiedAgent::Kimi,
                 AgentScenario::Budget,
             ) => Refused,
-            (CertifiedAgent::Vibe, AgentScenario::McpServer) => {
+            (CertifiedAgent::Vibe, AgentScenario::McpServer | AgentScenario::Question) => {
                 NotOffered("it accepts no servers by HTTP")
             }
+            (
+                CertifiedAgent::Codex | CertifiedAgent::CodexAcp | CertifiedAgent::Vibe,
+                AgentScenario::SubAgent,
+            ) => NotOffered("its own default settings have no sub-agents"),
             (CertifiedAgent::Kimi, AgentScenario::Text) => NotOffered("it reports no tokens"),
-            (CertifiedAgent::Copilot, AgentScenario::AcceptEdits)
-            | (
-                CertifiedAgent::Grok | CertifiedAgent::Vibe,
-                AgentScenario::DroppedStream | AgentScenario::HugeOutput,
-            )
-            | (
-                CertifiedAgent::Kimi,
-                AgentScenario::Status500 | AgentScenario::Status529 | AgentScenario::HugeOutput,
-            ) => NotTested,
             (CertifiedAgent::Kimi, AgentScenario::Status429) => {
                 NotOffered("it says nothing, which counts as a failure of the API")
             }
@@ -208,7 +212,6 @@ pub(crate) fn conformance_markdown() -> String {
                 ScenarioOutcome::Works => "works".to_owned(),
                 ScenarioOutcome::NotOffered(why) => format!("not offered: {why}"),
                 ScenarioOutcome::Refused => "refused".to_owned(),
-                ScenarioOutcome::NotTested => "not tested".to_owned(),
             };
             table.push_str(&format!(" {cell} |"));
         }

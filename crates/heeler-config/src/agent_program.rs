@@ -181,8 +181,9 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         tested_version: "0.24.4",
         program: "qwen",
         args: &["--acp"],
-        // Otherwise it executes itself again as a child.
-        env: &[("QWEN_CODE_NO_RELAUNCH", "true")],
+        // Otherwise it executes itself again as a child, and sends its first request before it knows
+        // the tools of its MCP servers.
+        env: &[("QWEN_CODE_NO_RELAUNCH", "true"), ("QWEN_CODE_LEGACY_MCP_BLOCKING", "1")],
         base_url_variables: &["OPENAI_BASE_URL"],
         modes: KnownModes {
             ask: Some("default"),

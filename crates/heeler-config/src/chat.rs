@@ -7,9 +7,10 @@ use std::str::FromStr;
 
 use serde_json::{Value as Json, json};
 
+use crate::chat_token::{ChatApiUrl, TokenVariable};
 use crate::reader::ConfigReader;
 use crate::shape::{ValueShape, section};
-use crate::value::{ConfigValue, VarName, read_int, read_word, text_value, word_value};
+use crate::value::{ConfigValue, read_int, read_word, text_value, word_value};
 use crate::words::words;
 use crate::yaml::YamlNode;
 
@@ -99,7 +100,7 @@ words! {
     }
 }
 
-word_value!(WhileBusy, ChatLogLevel, AssistantMessages, ActivityType, CommandScope);
+word_value!(WhileBusy, ChatLogLevel, AssistantMessages, ActivityType, CommandScope, VoiceProvider,);
 
 section! {
     /// Settings of one channel.
@@ -253,19 +254,31 @@ impl ConfigValue for ContextLength {
     }
 }
 
+words! {
+    /// Form of a transcription service.
+    pub enum VoiceProvider ("provider") {
+        /// The API of OpenAI, which other services and programs offer too.
+        OpenAi = "openai",
+    }
+}
+
 section! {
     /// Voice messages.
     pub struct VoiceConfig ("voice") {
         /// Transcribe and answer voice messages.
         enabled: bool = "false",
-        /// Transcription service.
-        provider: String = "openai",
+        /// Form of the transcription service. Services with the form of OpenAI's are set by `api_url`.
+        provider: VoiceProvider = "openai",
+        /// Address of the transcription service, without `/audio/transcriptions`.
+        api_url: ChatApiUrl = "https://api.openai.com/v1",
         /// Environment variable that holds the API key.
-        api_key_env: VarName = "OPENAI_API_KEY",
+        api_key_env: TokenVariable = "OPENAI_API_KEY",
         /// Transcription model.
         model: String = "whisper-1",
         /// Language of the messages, if known.
         language: Option<String>,
+        /// Largest accepted voice message, in megabytes.
+        max_file_size_mb: AttachmentLimit<25> = "10",
     }
 }
 
@@ -307,6 +320,13 @@ impl<const MAX: u32> ConfigValue for AttachmentLimit<MAX> {
     }
     fn show(&self) -> Json {
         json!(self.0)
+    }
+}
+
+impl VoiceConfig {
+    /// Returns the largest accepted voice message, in bytes.
+    pub fn bytes_max(&self) -> u64 {
+        u64::from(self.max_file_size_mb.get()) * 1024 * 1024
     }
 }
 

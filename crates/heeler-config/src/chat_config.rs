@@ -3,6 +3,7 @@
 //! [`ChatConfig`] declares the platforms; each has a module of its own.
 
 use crate::discord::DiscordConfig;
+use crate::github_chat::GithubChatConfig;
 use crate::shape::section;
 use crate::slack::SlackConfig;
 use crate::telegram::TelegramConfig;
@@ -13,6 +14,8 @@ section! {
     pub struct ChatConfig ("chat") {
         /// The agent's Discord bot.
         discord: Option<DiscordConfig>,
+        /// Issues and pull requests of GitHub, as the account of the fleet.
+        github: Option<GithubChatConfig>,
         /// Slack, through an app in socket mode.
         slack: Option<SlackConfig>,
         /// The agent's Telegram bot.
@@ -28,6 +31,13 @@ impl ChatConfig {
         let slack =
             slack.flat_map(|slack| [slack.bot_token_env.name(), slack.app_token_env.name()]);
         let telegram = self.telegram.iter().map(|telegram| telegram.bot_token_env.name());
-        discord.chain(slack).chain(telegram).collect()
+        let voices = [
+            self.discord.as_ref().and_then(|discord| discord.voice.as_ref()),
+            self.slack.as_ref().and_then(|slack| slack.voice.as_ref()),
+            self.telegram.as_ref().and_then(|telegram| telegram.voice.as_ref()),
+        ];
+        let voices = voices.into_iter().flatten().filter(|voice| voice.enabled);
+        let voices = voices.map(|voice| voice.api_key_env.name());
+        discord.chain(slack).chain(telegram).chain(voices).collect()
     }
 }

@@ -42,7 +42,7 @@ section! {
         messages_per_minute: NonZeroU32 = "60",
         /// Output shown in a conversation.
         output: DiscordOutput = "{}",
-        /// Voice messages.
+        /// Voice messages. Without this key they are files.
         voice: Option<VoiceConfig>,
         /// Files sent to the bot. Without this key they are refused.
         attachments: Option<AttachmentConfig>,

@@ -201,16 +201,21 @@ fn network_faults(docker: &DockerConfig, sandbox: Option<&SandboxConfig>) -> Vec
     faults
 }
 
-/// Returns the fault of a setting, and whether it may be accepted as unsafe.
-fn setting_fault(name: &str, value: &Json) -> Option<(DockerFault, bool)> {
-    let is_absent = match value {
+/// Returns true for values by which a setting of `HostConfig` is as if it were absent. They are not
+/// passed on: an empty `CapDrop` must not replace that of Heeler.
+pub fn is_absent_setting(value: &Json) -> bool {
+    match value {
         Json::Null | Json::Bool(false) => true,
         Json::String(text) => text.is_empty(),
         Json::Array(items) => items.is_empty(),
         Json::Object(map) => map.is_empty(),
-        _ => false,
-    };
-    if is_absent || HARMLESS_SETTINGS.contains(&name) {
+        Json::Bool(true) | Json::Number(_) => false,
+    }
+}
+
+/// Returns the fault of a setting, and whether it may be accepted as unsafe.
+fn setting_fault(name: &str, value: &Json) -> Option<(DockerFault, bool)> {
+    if is_absent_setting(value) || HARMLESS_SETTINGS.contains(&name) {
         return None;
     }
     // The engine takes names in any case.

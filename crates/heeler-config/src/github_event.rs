@@ -311,6 +311,21 @@ fn base_login(login: &str) -> &str {
     login.strip_suffix("[bot]").unwrap_or(login)
 }
 
+/// Returns a text without the first mention of an account; `None` if it mentions it nowhere. Quoted lines
+/// and code do not count.
+pub fn take_github_mention(text: &str, login: &str) -> Option<String> {
+    let login = base_login(login);
+    let rest = find_mention(text, login)?;
+    // The rest is a part of the text.
+    let end = rest.as_ptr().addr().checked_sub(text.as_ptr().addr())?;
+    let before = text.get(..end.checked_sub(login.len() + 1)?)?;
+    let after = text.get(end..)?;
+    let before = before.trim_end_matches([' ', '\t']);
+    let joint = if before.is_empty() || before.ends_with('\n') { "" } else { " " };
+    let after = after.trim_start_matches([' ', '\t', ',', ':']);
+    Some(format!("{before}{joint}{after}").trim().to_owned())
+}
+
 /// Returns the rest of the line behind the first mention of an account.
 fn find_mention<'t>(text: &'t str, login: &str) -> Option<&'t str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/');
@@ -349,6 +364,25 @@ mod tests {
 
     fn person(login: &str, association: &str) -> Json {
         json!({"user": {"login": login}, "author_association": association, "number": 7})
+    }
+
+    #[test]
+    fn a_mention_is_taken_out_of_a_text() {
+        for (text, left) in [
+            ("@heeler-bot fix it", Some("fix it")),
+            ("@Heeler-Bot: fix it\n\nsoon", Some("fix it\n\nsoon")),
+            ("please, @heeler-bot: fix it", Some("please, fix it")),
+            ("Hi.\n@heeler-bot fix it", Some("Hi.\nfix it")),
+            ("one\ntwo @heeler-bot\nthree", Some("one\ntwo \nthree")),
+            ("@heeler-bot", Some("")),
+            ("> @heeler-bot delete it\n\nno", None),
+            ("`@heeler-bot`", None),
+            ("ann@heeler-bot", None),
+            ("", None),
+        ] {
+            let taken = take_github_mention(text, "heeler-bot[bot]");
+            assert_eq!(taken.as_deref(), left, "{text}");
+        }
     }
 
     #[test]

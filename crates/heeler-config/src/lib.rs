@@ -38,6 +38,7 @@ mod fleet;
 mod fleet_secrets;
 mod git_access;
 mod github;
+mod github_chat;
 mod github_event;
 mod globs;
 mod hide_secrets;
@@ -107,7 +108,7 @@ pub use chat::{
     ActivityType, AssistantMessages, AttachmentConfig, AttachmentLimit, ChannelConfig,
     ChatLogLevel, ChatMode, CommandRegistration, CommandScope, ContextLength, DirectMessages,
     DownloadFolder, GuildConfig, PresenceConfig, ReactionEmoji, ResultLength, SkillConfig,
-    VoiceConfig, WhileBusy,
+    VoiceConfig, VoiceProvider, WhileBusy,
 };
 pub use chat_config::ChatConfig;
 pub use chat_token::{ChatApiUrl, TokenVariable};
@@ -119,6 +120,7 @@ pub use docker::{
     ContainerUser, DockerConfig, ImagePull, MountMode, NetworkMode, PortBinding, TmpfsMount,
     VolumeMount, VolumeParts, VolumeSource,
 };
+pub use docker_check::is_absent_setting;
 pub use dotenv::{DotenvFault, parse_dotenv};
 pub use duration::{CONFIG_DURATION_MAX, ConfigDuration};
 pub use effort::ReasoningEffort;
@@ -136,8 +138,12 @@ pub use git_access::{GitAccessConfig, GitRemote, GitUsername};
 pub use github::{
     AppKeySource, GithubAccess, GithubConfig, GithubPermission, GithubPermissionLevel,
 };
+pub use github_chat::{
+    GithubChatConfig, GithubChatName, GithubChatOutput, GithubChatRepo, PollSeconds,
+};
 pub use github_event::{
     AuthorAssociation, EVENT_INPUTS, EventSubject, GithubEvent, TRUSTED_ASSOCIATIONS,
+    take_github_mention,
 };
 pub use globs::{GLOBS_MAX, GlobList};
 pub use hook_command::{HookProgram, command_words, hook_programs, quote_shell_word};

@@ -6,7 +6,8 @@
 use std::num::NonZeroU32;
 
 use crate::chat::{
-    AttachmentConfig, ChannelConfig, ChatLogLevel, DirectMessages, ResultLength, WhileBusy,
+    AttachmentConfig, ChannelConfig, ChatLogLevel, DirectMessages, ResultLength, VoiceConfig,
+    WhileBusy,
 };
 use crate::chat_token::{ChatApiUrl, TokenVariable};
 use crate::shape::section;
@@ -38,6 +39,8 @@ section! {
         messages_per_minute: NonZeroU32 = "60",
         /// Files sent to the bot. Without this key they are refused.
         attachments: Option<AttachmentConfig>,
+        /// Voice messages. Without this key they are files.
+        voice: Option<VoiceConfig>,
         /// Output shown in a conversation.
         output: SlackOutput = "{}",
     }

@@ -4,7 +4,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::chat::{AttachmentConfig, ChatMode, DirectMessages, WhileBusy};
+use crate::chat::{AttachmentConfig, ChatMode, DirectMessages, VoiceConfig, WhileBusy};
 use crate::chat_token::{ChatApiUrl, TokenVariable};
 use crate::shape::section;
 
@@ -31,6 +31,8 @@ section! {
         messages_per_minute: NonZeroU32 = "60",
         /// Files sent to the bot. Without this key they are refused.
         attachments: Option<AttachmentConfig>,
+        /// Voice messages. Without this key they are files.
+        voice: Option<VoiceConfig>,
         /// Output shown in a conversation.
         output: TelegramOutput = "{}",
     }

@@ -21,7 +21,6 @@ pub(crate) const UNUSED_FLEET_KEYS: &[&str] = &[
 
 /// Keys of an agent without effect, as paths; `*` matches any name.
 pub(crate) const UNUSED_AGENT_KEYS: &[&str] = &[
-    "chat.discord.voice",
     "chat.discord.attachments.cleanup_after_processing",
     "chat.slack.attachments.cleanup_after_processing",
     "chat.telegram.attachments.cleanup_after_processing",

@@ -39,6 +39,11 @@ pub(crate) enum RequestBody<'a> {
     Form(&'a Json),
     /// A text as it is. The response need not be JSON.
     Text(&'a str),
+    /// Bytes with their type.
+    Bytes {
+        content_type: &'a str,
+        bytes: &'a [u8],
+    },
     /// Members of an object, and a file, as the parts of a form.
     Upload {
         fields: &'a Json,
@@ -60,17 +65,19 @@ impl RequestBody<'_> {
             RequestBody::Json(_) => "application/json; charset=utf-8".to_owned(),
             RequestBody::Form(_) => "application/x-www-form-urlencoded; charset=utf-8".to_owned(),
             RequestBody::Text(_) => "text/plain; charset=utf-8".to_owned(),
+            RequestBody::Bytes { content_type, .. } => content_type.to_owned(),
             RequestBody::Upload { fields, file } => {
                 format!("multipart/form-data; boundary={}", boundary(fields, file))
             }
         }
     }
 
-    fn encode(self) -> String {
+    fn encode(self) -> Vec<u8> {
         match self {
-            RequestBody::Json(body) => body.to_string(),
-            RequestBody::Text(text) => text.to_owned(),
-            RequestBody::Upload { fields, file } => encode_upload(fields, file),
+            RequestBody::Json(body) => body.to_string().into_bytes(),
+            RequestBody::Text(text) => text.as_bytes().to_vec(),
+            RequestBody::Bytes { bytes, .. } => bytes.to_vec(),
+            RequestBody::Upload { fields, file } => encode_upload(fields, file).into_bytes(),
             RequestBody::Form(body) => {
                 let mut form = url::form_urlencoded::Serializer::new(String::new());
                 for (key, value) in body.as_object().into_iter().flatten() {
@@ -80,7 +87,7 @@ impl RequestBody<'_> {
                         other => drop(form.append_pair(key, &other.to_string())),
                     }
                 }
-                form.finish()
+                form.finish().into_bytes()
             }
         }
     }
@@ -300,7 +307,7 @@ mod tests {
     #[test]
     fn a_form_has_text_as_it_is_and_lists_as_json() {
         let body = json!({"text": "a & b", "limit": 5, "all": true, "none": null, "list": ["x"]});
-        let form = RequestBody::Form(&body).encode();
+        let form = String::from_utf8(RequestBody::Form(&body).encode()).unwrap();
         let mut fields: Vec<&str> = form.split('&').collect();
         fields.sort_unstable();
         assert_eq!(fields, ["all=true", "limit=5", "list=%5B%22x%22%5D", "text=a+%26+b"]);
@@ -315,7 +322,7 @@ mod tests {
         let upload = RequestBody::Upload { fields: &fields, file: part };
         let kind = "multipart/form-data; boundary=heeler-part-00000001";
         assert_eq!(upload.content_type(), kind);
-        let encoded = upload.encode();
+        let encoded = String::from_utf8(upload.encode()).unwrap();
         assert_eq!(encoded.matches("--heeler-part-00000001").count(), 3, "{encoded}");
         assert!(encoded.contains(content) && encoded.ends_with("--heeler-part-00000001--\r\n"));
     }

@@ -30,6 +30,11 @@ pub enum BotCommand {
 }
 
 impl BotCommand {
+    /// Returns true if a text is a command with its mark: `/stop` or `!stop`.
+    pub fn is_marked_command(text: &str) -> bool {
+        text.trim_start().starts_with(['/', '!']) && BotCommand::parse(text).is_some()
+    }
+
     /// Returns the command that a message is. A command is the whole message: `/stop`, `!stop`,
     /// `/stop@bot` or, for some, the word alone. Other texts with a slash are for the agent.
     pub fn parse(text: &str) -> Option<BotCommand> {

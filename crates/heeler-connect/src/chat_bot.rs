@@ -5,11 +5,12 @@
 use crate::chat_error::ChatApiError;
 use crate::chat_event::{ChatPlace, ChatPlatform};
 use crate::discord::{DiscordBot, discord_parts};
+use crate::github_text::github_parts;
 use crate::outgoing_post::{OutgoingPost, PostMark, PostedFile};
 use crate::slack::{SlackBot, slack_parts};
 use crate::telegram::{TelegramBot, telegram_parts};
 
-/// A bot with its tokens.
+/// A bot with its tokens. The calls to GitHub have a client of their own.
 #[derive(Debug, Clone)]
 pub enum ChatBot {
     Telegram(TelegramBot),
@@ -23,6 +24,7 @@ pub fn post_parts(platform: ChatPlatform, text: &str) -> Vec<String> {
         ChatPlatform::Telegram => telegram_parts(text),
         ChatPlatform::Slack => slack_parts(text),
         ChatPlatform::Discord => discord_parts(text),
+        ChatPlatform::Github => github_parts(text),
     }
 }
 
@@ -92,13 +94,14 @@ impl ChatBot {
         }
     }
 
-    /// Lists what keeps the bot from receiving messages of these channels, each with its cure.
-    pub fn setup_problems(&self, channels: &[&str]) -> Vec<String> {
+    /// Lists what keeps the bot from receiving messages of these channels, and files if it takes some, each
+    /// with its cure.
+    pub fn setup_problems(&self, channels: &[&str], takes_files: bool) -> Vec<String> {
         let mut problems = Vec::new();
         let of_app = match self {
             // Its privacy mode decides about groups, and no call tells their members.
             ChatBot::Telegram(_) => return problems,
-            ChatBot::Slack(bot) => bot.missing_scopes().map(|missing| {
+            ChatBot::Slack(bot) => bot.missing_scopes(takes_files).map(|missing| {
                 let missing = missing.filter(|missing| !missing.is_empty())?;
                 Some(format!(
                     "the Slack app lacks the scopes {}: add them and reinstall the app",

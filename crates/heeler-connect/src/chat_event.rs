@@ -16,6 +16,8 @@ heeler_config::words! {
         Slack = "slack",
         /// Discord, by its REST API and gateway.
         Discord = "discord",
+        /// GitHub, by its REST API.
+        Github = "github",
     }
 }
 
@@ -26,6 +28,7 @@ impl ChatPlatform {
             ChatPlatform::Telegram => "Telegram",
             ChatPlatform::Slack => "Slack",
             ChatPlatform::Discord => "Discord",
+            ChatPlatform::Github => "GitHub",
         }
     }
 
@@ -34,8 +37,14 @@ impl ChatPlatform {
     pub fn has_reply_threads(self) -> bool {
         match self {
             ChatPlatform::Telegram => false,
-            ChatPlatform::Slack | ChatPlatform::Discord => true,
+            ChatPlatform::Slack | ChatPlatform::Discord | ChatPlatform::Github => true,
         }
+    }
+
+    /// Returns true if a person who takes part in a thread addresses others too, so that a message in it
+    /// must mention the bot.
+    pub fn has_public_threads(self) -> bool {
+        self == ChatPlatform::Github
     }
 }
 
@@ -83,7 +92,7 @@ impl ChatPlace {
     pub fn of_chat(platform: ChatPlatform, chat: &str) -> ChatPlace {
         match platform {
             ChatPlatform::Telegram => ChatPlace::of_telegram(chat),
-            ChatPlatform::Slack | ChatPlatform::Discord => ChatPlace {
+            ChatPlatform::Slack | ChatPlatform::Discord | ChatPlatform::Github => ChatPlace {
                 chat: chat.to_owned(),
                 thread: None,
                 is_direct: false,
@@ -115,6 +124,8 @@ pub struct ChatSender {
     /// Name that the person chose. It proves nothing.
     pub name: String,
     pub is_bot: bool,
+    /// True if everyone can write at the place, and the sender does not belong to it.
+    pub is_outsider: bool,
 }
 
 /// Content of an event.

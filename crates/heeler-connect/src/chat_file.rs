@@ -3,7 +3,7 @@
 //! Names and types come from strangers. A name is shown to the agent and never becomes a path. Start at
 //! [`judge_files`].
 
-use heeler_config::AttachmentConfig;
+use heeler_config::{AttachmentConfig, VoiceConfig};
 
 /// Most files of one message that are looked at. Platforms have lower limits.
 pub(crate) const FILES_MAX: usize = 50;
@@ -32,6 +32,8 @@ pub struct ChatFile {
     pub bytes: Option<u64>,
     /// ID or address by which the platform hands it out.
     pub source: String,
+    /// True for a message that was spoken.
+    pub is_voice: bool,
 }
 
 impl ChatFile {
@@ -49,7 +51,13 @@ impl ChatFile {
             media_type: media_type.to_ascii_lowercase(),
             bytes,
             source: source.to_owned(),
+            is_voice: false,
         }
+    }
+
+    /// Returns the file with a mark that says whether it is a voice message.
+    pub(crate) fn with_voice(self, is_voice: bool) -> ChatFile {
+        ChatFile { is_voice, ..self }
     }
 
     /// Returns the name in a form that is safe to show on one line.
@@ -102,22 +110,41 @@ pub struct FileVerdict<'f> {
     pub file: &'f ChatFile,
     /// Name under which it is stored.
     pub outcome: Result<String, String>,
+    /// True for a voice message that is transcribed and not stored.
+    pub is_transcribed: bool,
 }
 
-/// Decides which files of a message an agent takes. `rules` are `None` if it takes none.
+/// Decides which files of a message an agent takes. `rules` are `None` if it takes none, and `voice` if
+/// it transcribes no voice messages.
 pub fn judge_files<'f>(
     files: &'f [ChatFile],
     rules: Option<&AttachmentConfig>,
+    voice: Option<&VoiceConfig>,
 ) -> Vec<FileVerdict<'f>> {
     let mut taken = 0;
     let judge = |file: &'f ChatFile| {
+        if let (true, Some(voice)) = (file.is_voice, voice) {
+            return judge_voice(file, voice);
+        }
         let outcome = judge_file(file, rules, taken).map(|()| {
             taken += 1;
             file.stored_name(taken)
         });
-        FileVerdict { file, outcome }
+        FileVerdict { file, outcome, is_transcribed: false }
     };
     files.iter().map(judge).collect()
+}
+
+fn judge_voice<'f>(file: &'f ChatFile, voice: &VoiceConfig) -> FileVerdict<'f> {
+    let outcome = match file.bytes {
+        Some(bytes) if bytes > voice.bytes_max() => {
+            let megabytes = voice.max_file_size_mb.get();
+            Err(format!("it has more than {megabytes} MB (`voice.max_file_size_mb`)"))
+        }
+        // The service goes by the ending of the name.
+        _ => Ok(format!("voice.{}", file.usual_ending())),
+    };
+    FileVerdict { file, is_transcribed: outcome.is_ok(), outcome }
 }
 
 fn judge_file(
@@ -153,7 +180,8 @@ fn matches_type(pattern: &str, media_type: &str) -> bool {
 /// Returns the lines of a prompt that list the files of a message. `folder` is where the taken ones
 /// are stored.
 pub fn describe_files(verdicts: &[FileVerdict<'_>], folder: &str) -> String {
-    let lines = verdicts.iter().map(|FileVerdict { file, outcome }| {
+    let listed = verdicts.iter().filter(|verdict| !verdict.is_transcribed);
+    let lines = listed.map(|FileVerdict { file, outcome, .. }| {
         let (name, kind) = (file.shown_name(), &file.media_type);
         let size = file.bytes.map(|bytes| format!(", {bytes} bytes")).unwrap_or_default();
         match outcome {
@@ -217,7 +245,7 @@ mod tests {
             file("b.csv", "text/csv; charset=utf-8", 5),
             file("c.png", "image/png", 5),
         ];
-        let verdicts = judge_files(&files, Some(&own));
+        let verdicts = judge_files(&files, Some(&own), None);
         let outcomes: Vec<_> = verdicts.iter().map(|it| it.outcome.clone()).collect();
         assert_eq!(
             outcomes,
@@ -236,7 +264,7 @@ mod tests {
             "- left out: \"a.exe\", application/x-msdownload, 5 bytes: files of the type \
              application/x-msdownload are not taken (`allowed_types`)"
         ));
-        let none = judge_files(&files[1..2], None);
+        let none = judge_files(&files[1..2], None, None);
         assert!(none[0].outcome.as_ref().is_err_and(|it| it.contains("attachments.enabled")));
     }
 

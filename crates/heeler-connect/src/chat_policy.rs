@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use heeler_config::{
     AgentConfig, AssistantMessages, AttachmentConfig, ChannelConfig, ChatLogLevel, ChatMode,
-    DirectMessages, DiscordConfig, ResultLength, TelegramChat, WhileBusy,
+    DirectMessages, DiscordConfig, GithubChatConfig, GithubChatRepo, ResultLength, SlackConfig,
+    TelegramChat, VoiceConfig, WhileBusy,
 };
 
 use crate::chat_event::{ChatPlace, ChatPlatform, ChatSender};
@@ -27,7 +28,7 @@ pub struct ChatPolicy<'c> {
     /// Servers in which the agent answers in every channel.
     pub servers: Vec<ListedChat<'c>>,
     pub direct: Option<&'c DirectMessages>,
-    /// Users who may talk to the agent in `chats`; `None` for all.
+    /// Users who may talk to the agent in `chats`; `None` for all who belong to them.
     pub allow: Option<&'c [String]>,
     /// Users who may answer questions.
     pub approvers: &'c [String],
@@ -42,6 +43,8 @@ pub struct ChatPolicy<'c> {
     pub messages_per_minute: usize,
     /// Rules for files; `None` if the agent takes none.
     pub files: Option<&'c AttachmentConfig>,
+    /// Rules for voice messages; `None` if they are files.
+    pub voice: Option<&'c VoiceConfig>,
     /// Folder of received files, within the working directory.
     pub files_folder: &'c str,
     pub live: LiveOutput<'c>,
@@ -97,6 +100,7 @@ impl<'c> ChatPolicy<'c> {
                     while_busy: telegram.while_busy,
                     messages_per_minute: count(telegram.messages_per_minute.get()),
                     files: taken_files(telegram.attachments.as_ref()),
+                    voice: telegram.voice.as_ref().filter(|voice| voice.enabled),
                     files_folder: files_folder(
                         telegram.attachments.as_ref(),
                         ".telegram-attachments",
@@ -111,41 +115,77 @@ impl<'c> ChatPolicy<'c> {
                     },
                 })
             }
-            ChatPlatform::Slack => {
-                let slack = chat.slack.as_ref()?;
-                let chats = slack.channels.iter();
-                Some(ChatPolicy {
-                    agent,
-                    token_variable: slack.bot_token_env.as_str(),
-                    chats: chats.map(listed_channel).collect(),
-                    servers: Vec::new(),
-                    direct: slack.dm.as_ref().filter(|dm| dm.enabled),
-                    allow: slack.allow.as_deref(),
-                    approvers: &slack.approvers,
-                    session_expiry: hours(slack.session_expiry_hours.get()),
-                    shows_errors: slack.output.errors,
-                    shows_cost: slack.output.result_summary,
-                    posts_max: count(slack.output.max_posts.get()),
-                    log_level: slack.log_level,
-                    while_busy: slack.while_busy,
-                    messages_per_minute: count(slack.messages_per_minute.get()),
-                    files: taken_files(slack.attachments.as_ref()),
-                    files_folder: files_folder(slack.attachments.as_ref(), ".slack-attachments"),
-                    live: LiveOutput {
-                        shows_card: slack.output.progress_indicator,
-                        // Slack has no indicator for apps in channels.
-                        shows_typing: false,
-                        tool_result_chars: result_chars(
-                            slack.output.tool_results,
-                            slack.output.tool_result_max_length,
-                        ),
-                        shows_system: slack.output.system_status,
-                        shows_messages: true,
-                        acknowledge: None,
-                    },
-                })
-            }
+            ChatPlatform::Slack => Some(ChatPolicy::of_slack(agent, chat.slack.as_ref()?)),
             ChatPlatform::Discord => Some(ChatPolicy::of_discord(agent, chat.discord.as_ref()?)),
+            ChatPlatform::Github => Some(ChatPolicy::of_github(agent, chat.github.as_ref()?)),
+        }
+    }
+
+    fn of_slack(agent: &'c AgentConfig, slack: &'c SlackConfig) -> ChatPolicy<'c> {
+        let chats = slack.channels.iter();
+        ChatPolicy {
+            agent,
+            token_variable: slack.bot_token_env.as_str(),
+            chats: chats.map(listed_channel).collect(),
+            servers: Vec::new(),
+            direct: slack.dm.as_ref().filter(|dm| dm.enabled),
+            allow: slack.allow.as_deref(),
+            approvers: &slack.approvers,
+            session_expiry: hours(slack.session_expiry_hours.get()),
+            shows_errors: slack.output.errors,
+            shows_cost: slack.output.result_summary,
+            posts_max: count(slack.output.max_posts.get()),
+            log_level: slack.log_level,
+            while_busy: slack.while_busy,
+            messages_per_minute: count(slack.messages_per_minute.get()),
+            files: taken_files(slack.attachments.as_ref()),
+            voice: slack.voice.as_ref().filter(|voice| voice.enabled),
+            files_folder: files_folder(slack.attachments.as_ref(), ".slack-attachments"),
+            live: LiveOutput {
+                shows_card: slack.output.progress_indicator,
+                // Slack has no indicator for apps in channels.
+                shows_typing: false,
+                tool_result_chars: result_chars(
+                    slack.output.tool_results,
+                    slack.output.tool_result_max_length,
+                ),
+                shows_system: slack.output.system_status,
+                shows_messages: true,
+                acknowledge: None,
+            },
+        }
+    }
+
+    fn of_github(agent: &'c AgentConfig, github: &'c GithubChatConfig) -> ChatPolicy<'c> {
+        ChatPolicy {
+            agent,
+            // The credentials are those of the fleet.
+            token_variable: "",
+            chats: github.repos.iter().map(listed_repo).collect(),
+            servers: Vec::new(),
+            direct: None,
+            allow: github.allow.as_deref(),
+            approvers: &github.approvers,
+            session_expiry: hours(github.session_expiry_hours.get()),
+            shows_errors: github.output.errors,
+            shows_cost: github.output.result_summary,
+            // Comments take no files.
+            posts_max: usize::MAX,
+            log_level: github.log_level,
+            while_busy: github.while_busy,
+            messages_per_minute: count(github.messages_per_minute.get()),
+            files: None,
+            voice: None,
+            files_folder: "",
+            live: LiveOutput {
+                // Each change of a comment would count towards GitHub's limits.
+                shows_card: false,
+                shows_typing: false,
+                tool_result_chars: None,
+                shows_system: false,
+                shows_messages: false,
+                acknowledge: github.output.acknowledge.then_some("eyes"),
+            },
         }
     }
 
@@ -175,6 +215,7 @@ impl<'c> ChatPolicy<'c> {
             while_busy: discord.while_busy,
             messages_per_minute: count(discord.messages_per_minute.get()),
             files: taken_files(discord.attachments.as_ref()),
+            voice: discord.voice.as_ref().filter(|voice| voice.enabled),
             files_folder: files_folder(discord.attachments.as_ref(), ".discord-attachments"),
             live: LiveOutput {
                 shows_card: discord.output.progress_indicator,
@@ -209,6 +250,11 @@ impl<'c> ChatPolicy<'c> {
         listed.or_else(|| place.server.as_ref().and_then(of_server))
     }
 
+    /// Returns true if the agent takes files or voice messages.
+    pub fn takes_files(&self) -> bool {
+        self.files.is_some() || self.voice.is_some()
+    }
+
     /// Returns true if the agent answers at a place.
     pub fn answers_in(&self, place: &ChatPlace) -> bool {
         match place.is_direct {
@@ -219,7 +265,10 @@ impl<'c> ChatPolicy<'c> {
 
     /// Returns true if a person may talk to the agent in its chats.
     pub fn allows_talking(&self, sender: &ChatSender) -> bool {
-        self.allow.is_none_or(|allowed| is_listed(allowed, &sender.id))
+        match self.allow {
+            Some(allowed) => is_listed(allowed, &sender.id),
+            None => !sender.is_outsider,
+        }
     }
 
     /// Returns true if a person may send direct messages. Without a list, the answer is no.
@@ -271,6 +320,11 @@ fn result_chars(is_shown: bool, length: ResultLength) -> Option<usize> {
 fn listed_channel(channel: &ChannelConfig) -> ListedChat<'_> {
     let context_messages = count(channel.context_messages.get());
     ListedChat { id: &channel.id, mode: channel.mode, context_messages }
+}
+
+fn listed_repo(repo: &GithubChatRepo) -> ListedChat<'_> {
+    let context_messages = count(repo.context_messages.get());
+    ListedChat { id: repo.repo.chat(), mode: repo.mode, context_messages }
 }
 
 /// Bots cannot read earlier messages on Telegram.

@@ -111,9 +111,13 @@ fn dispatch(kind: &str, data: Json) -> DiscordDispatch {
     }
 }
 
-fn attached_file(file: &Json) -> Option<ChatFile> {
+/// Flag of a voice message.
+const VOICE_FLAG: u64 = 1 << 13;
+
+fn attached_file(file: &Json, is_voice: bool) -> Option<ChatFile> {
     let (name, kind) = (file["filename"].as_str(), file["content_type"].as_str());
-    Some(ChatFile::new(name, kind, file["size"].as_u64(), file["url"].as_str()?))
+    let (bytes, url) = (file["size"].as_u64(), file["url"].as_str()?);
+    Some(ChatFile::new(name, kind, bytes, url).with_voice(is_voice))
 }
 
 /// Channels and roles that the gateway has told about.
@@ -190,7 +194,9 @@ impl DiscordDirectory {
         let addresses_bot = is_mentioned || *replied == self.own.as_str();
         let replies_to = message["message_reference"]["message_id"].as_str().map(str::to_owned);
         let files = message["attachments"].as_array().into_iter().flatten().take(FILES_MAX);
-        let files: Vec<ChatFile> = files.filter_map(attached_file).collect();
+        let is_voice = message["flags"].as_u64().is_some_and(|flags| flags & VOICE_FLAG != 0);
+        let files = files.filter_map(|file| attached_file(file, is_voice));
+        let files: Vec<ChatFile> = files.collect();
         let place = self.place(message, sender)?;
         let name = author["global_name"].as_str().or(author["username"].as_str());
         Some(ChatEvent {
@@ -202,6 +208,7 @@ impl DiscordDirectory {
                 id: sender.to_owned(),
                 name: person_name(name.unwrap_or_default(), sender),
                 is_bot,
+                is_outsider: false,
             },
             content: match text.is_empty() && files.is_empty() {
                 true => ChatContent::Wordless { addresses_bot },
@@ -243,6 +250,7 @@ impl DiscordDirectory {
                 id: sender.to_owned(),
                 name: person_name(name.unwrap_or_default(), sender),
                 is_bot: user["bot"] == true,
+                is_outsider: false,
             },
             content: ChatContent::Click {
                 message: click["message"]["id"].as_str()?.to_owned(),

@@ -8,6 +8,7 @@ use crate::bot_command::BotCommand;
 use crate::chat_bot::post_parts;
 use crate::chat_event::{ChatEvent, ChatPlatform};
 use crate::discord_frame::{DiscordDirectory, DiscordDispatch, DiscordFrame};
+use crate::github_text::render_github;
 use crate::slack::SlackUser;
 use crate::slack_frame::{SlackFrame, message_event};
 use crate::slack_text::render_slack;
@@ -43,6 +44,7 @@ pub fn drive_text(text: &str) {
     // Every `<` is that of a link, so nothing of an agent mentions people.
     assert!(!mrkdwn.contains("<!") && !mrkdwn.contains("<@") && !mrkdwn.contains("<#"));
     assert!(!render_telegram(text).html.contains("<script"));
+    let _comment = render_github(text);
     for platform in ChatPlatform::ALL {
         for part in post_parts(*platform, text) {
             assert!(!part.trim().is_empty(), "an empty post");

@@ -21,6 +21,7 @@ mod earlier_message;
 mod file_download;
 #[cfg(any(test, feature = "fuzz-entry"))]
 pub mod frame_fuzz;
+mod github_text;
 mod outgoing_post;
 mod person_name;
 mod routing;
@@ -31,6 +32,7 @@ mod split_text;
 mod telegram;
 mod telegram_html;
 mod telegram_update;
+mod transcription;
 
 pub use bot_command::BotCommand;
 pub use button_seal::{ButtonClaim, ButtonSeal, ButtonVerdict};
@@ -45,7 +47,9 @@ pub use discord::{DiscordBot, DiscordChannel, DiscordGateway, DiscordUser, disco
 pub use discord_frame::{DiscordDirectory, DiscordDispatch, DiscordFrame};
 pub use earlier_message::{EarlierMessage, quote_earlier};
 pub use file_download::FileRequest;
+pub use github_text::render_github;
 pub use outgoing_post::{ChatButton, OutgoingPost, PostMark, PostedFile};
+pub use person_name::person_name;
 pub use routing::{ChatRoute, route_message};
 pub use slack::{
     MessageList, SlackBot, SlackTokens, SlackUser, is_slack_bot_token, slack_account, sort_messages,
@@ -56,3 +60,4 @@ pub use split_text::split_text;
 pub use telegram::{TELEGRAM_TEXT_MAX, TelegramBot, TelegramUser, telegram_account};
 pub use telegram_html::{RenderedText, render_telegram};
 pub use telegram_update::parse_update;
+pub use transcription::{TranscriptionRequest, transcribe};

@@ -62,6 +62,9 @@ const SCOPES: [&str; 6] = [
     "users:read",
 ];
 
+/// Scope that the bot token needs for files that people send.
+const FILES_SCOPE: &str = "files:read";
+
 /// Errors that a wrong or revoked token causes.
 const TOKEN_ERRORS: [&str; 8] = [
     "not_authed",
@@ -172,8 +175,12 @@ impl SlackBot {
         }
     }
 
-    /// Lists the needed scopes that the bot token lacks; `None` if Slack does not list its scopes.
-    pub fn missing_scopes(&self) -> Result<Option<Vec<&'static str>>, ChatApiError> {
+    /// Lists the needed scopes that the bot token lacks, with those for files that people send; `None` if Slack
+    /// does not list its scopes.
+    pub fn missing_scopes(
+        &self,
+        takes_files: bool,
+    ) -> Result<Option<Vec<&'static str>>, ChatApiError> {
         let attempt = "ask for its scopes";
         let url = format!("{}/auth.test", self.api_url);
         let body = json!({});
@@ -182,7 +189,8 @@ impl SlackBot {
         let answer = answer.map_err(|reason| ChatApiError::Unreachable { attempt, reason })?;
         let missing = answer.scopes.map(|list| {
             let is_granted = |scope: &&str| list.split(',').any(|granted| granted.trim() == *scope);
-            SCOPES.into_iter().filter(|scope| !is_granted(scope)).collect()
+            let of_files = takes_files.then_some(FILES_SCOPE);
+            SCOPES.into_iter().chain(of_files).filter(|scope| !is_granted(scope)).collect()
         });
         Ok(missing)
     }
@@ -287,9 +295,7 @@ impl SlackBot {
         name: &str,
         since: i64,
     ) -> Result<Option<String>, ChatApiError> {
-        let oldest = format!("{}.000000", since.saturating_sub(CLOCK_DIFFERENCE_MAX).max(0));
-        let list = MessageList { chat: &place.chat, thread: place.thread.as_deref() };
-        let messages = match self.messages_after(list, &oldest) {
+        let messages = match self.messages_since(place, since) {
             Ok(messages) => messages,
             // An app that may not read the channel cannot know it.
             Err(ChatApiError::Refused { .. }) => return Ok(None),
@@ -316,9 +322,7 @@ impl SlackBot {
         mark: &str,
         since: i64,
     ) -> Result<Option<String>, ChatApiError> {
-        let oldest = format!("{}.000000", since.saturating_sub(CLOCK_DIFFERENCE_MAX).max(0));
-        let list = MessageList { chat: &place.chat, thread: place.thread.as_deref() };
-        let messages = self.messages_after(list, &oldest)?;
+        let messages = self.messages_since(place, since)?;
         let found = messages.iter().find(|message| {
             let metadata = &message["metadata"];
             metadata["event_type"] == MARK_TYPE && metadata["event_payload"]["id"] == mark
@@ -326,16 +330,14 @@ impl SlackBot {
         Ok(found.and_then(|message| message["ts"].as_str()).map(str::to_owned))
     }
 
-    /// Lists the newest messages of a channel, or of one of its threads, that are newer than a message.
-    /// The oldest is first. At most a thousand are read.
-    fn messages_after(
-        &self,
-        list: MessageList<'_>,
-        oldest: &str,
-    ) -> Result<Vec<Json>, ChatApiError> {
+    /// Lists the newest messages of a place that were made since a time. The oldest is first. At most a
+    /// thousand are read.
+    fn messages_since(&self, place: &ChatPlace, since: i64) -> Result<Vec<Json>, ChatApiError> {
+        let oldest = format!("{}.000000", since.saturating_sub(CLOCK_DIFFERENCE_MAX).max(0));
+        let list = MessageList { chat: &place.chat, thread: place.thread.as_deref() };
         let (mut messages, mut cursor) = (Vec::new(), None);
         for _ in 0..PAGES_MAX {
-            let page = self.message_page(list, oldest, cursor.as_deref())?;
+            let page = self.message_page(list, &oldest, cursor.as_deref())?;
             messages.extend(page.messages);
             cursor = page.next;
             if cursor.is_none() {
@@ -399,6 +401,22 @@ impl SlackBot {
         messages.sort_by_key(|message| message["ts"].as_str().unwrap_or_default().to_owned());
         messages.retain(|message| message["ts"].as_str().is_some_and(|ts| ts < latest));
         Ok(messages)
+    }
+
+    /// Returns a message of a channel, or of one of its threads.
+    pub fn message(&self, list: MessageList<'_>, ts: &str) -> Result<Option<Json>, ChatApiError> {
+        let (method, mut body) = match list.thread {
+            Some(thread) => ("conversations.replies", json!({"ts": thread})),
+            None => ("conversations.history", json!({})),
+        };
+        for (key, value) in [("channel", list.chat), ("oldest", ts), ("latest", ts)] {
+            body[key] = json!(value);
+        }
+        body["inclusive"] = json!(true);
+        let call = SlackCall { method, attempt: "read a message", timeout: CONTEXT_TIMEOUT };
+        let mut answer = self.call_as(self.bot_token(), call, &body)?;
+        let messages = answer["messages"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        Ok(messages.into_iter().find(|message| message["ts"] == ts))
     }
 
     /// Returns the name of a person.

@@ -25,6 +25,8 @@ pub enum SlackFrame {
         id: String,
         /// The event in it; `None` if it is of another kind.
         event: Option<Box<ChatEvent>>,
+        /// True for a mention without files. The message itself may have some.
+        may_lack_files: bool,
     },
     /// A frame of another kind.
     Other,
@@ -48,7 +50,11 @@ impl SlackFrame {
                         "interactive" => click_event(payload, account),
                         _ => None,
                     };
-                    SlackFrame::Envelope { id: id.to_owned(), event: event.map(Box::new) }
+                    let mention = &payload["event"];
+                    let may_lack_files =
+                        mention["type"] == "app_mention" && !mention["files"].is_array();
+                    let event = event.map(Box::new);
+                    SlackFrame::Envelope { id: id.to_owned(), event, may_lack_files }
                 }
                 None => SlackFrame::Other,
             },
@@ -103,6 +109,7 @@ pub fn message_event(message: &Json, own: &SlackUser, account: &str) -> Option<C
             id: sender.to_owned(),
             name: sender.to_owned(),
             is_bot: message["bot_id"].is_string(),
+            is_outsider: false,
         },
         content,
         earlier: Vec::new(),
@@ -118,6 +125,7 @@ fn shared_file(file: &Json) -> ChatFile {
         file["size"].as_u64(),
         source.unwrap_or_default(),
     )
+    .with_voice(file["subtype"] == "slack_audio")
 }
 
 fn click_event(payload: &Json, account: &str) -> Option<ChatEvent> {
@@ -145,6 +153,7 @@ fn click_event(payload: &Json, account: &str) -> Option<ChatEvent> {
             id: user.to_owned(),
             name: person_name(name.unwrap_or_default(), user),
             is_bot: false,
+            is_outsider: false,
         },
         content: ChatContent::Click {
             message: ts.to_owned(),
@@ -227,7 +236,7 @@ mod tests {
             assert_eq!(SlackFrame::parse(text, &own(), "a"), SlackFrame::Other, "{text}");
         }
         let odd = r#"{"type":"from_the_future","envelope_id":"e1"}"#;
-        let expected = SlackFrame::Envelope { id: "e1".into(), event: None };
+        let expected = SlackFrame::Envelope { id: "e1".into(), event: None, may_lack_files: false };
         assert_eq!(SlackFrame::parse(odd, &own(), "a"), expected);
     }
 }

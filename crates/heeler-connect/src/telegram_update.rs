@@ -47,6 +47,7 @@ pub fn parse_update(update: &Json, bot: &TelegramUser) -> Option<ChatEvent> {
             name: full_name(from),
             // Posts of channels and of hidden administrators come from bots of Telegram.
             is_bot: from["is_bot"] != false || message.get("sender_chat").is_some(),
+            is_outsider: false,
         },
         content,
         earlier: Vec::new(),
@@ -88,10 +89,12 @@ fn message_files(message: &Json) -> Vec<ChatFile> {
     let picture = sizes.map(|picture| (picture, "image/jpeg"));
     // An animation is a document too.
     let media = FILE_KINDS.iter().find_map(|(key, kind)| Some((message.get(key)?, *kind)));
+    let is_voice = message.get("voice").is_some();
     let found = picture.or(media).and_then(|(file, kind)| {
         let kind = file["mime_type"].as_str().unwrap_or(kind);
         let name = file["file_name"].as_str();
-        Some(ChatFile::new(name, Some(kind), file["file_size"].as_u64(), file["file_id"].as_str()?))
+        let (bytes, id) = (file["file_size"].as_u64(), file["file_id"].as_str()?);
+        Some(ChatFile::new(name, Some(kind), bytes, id).with_voice(is_voice))
     });
     found.into_iter().collect()
 }

@@ -15,7 +15,8 @@ fn content(event: Option<ChatEvent>) -> (String, Vec<ChatFile>) {
 }
 
 fn file(name: &str, media_type: &str, bytes: Option<u64>, source: &str) -> ChatFile {
-    ChatFile { name: name.into(), media_type: media_type.into(), bytes, source: source.into() }
+    let (name, media_type, source) = (name.into(), media_type.into(), source.into());
+    ChatFile { name, media_type, bytes, source, is_voice: false }
 }
 
 fn telegram(fields: &Json) -> Option<ChatEvent> {
@@ -38,7 +39,8 @@ fn a_message_on_telegram_has_the_largest_picture_or_one_file() {
     assert_eq!(text, "what?");
     assert_eq!(files, [file("unnamed", "image/jpeg", Some(99), "large")]);
     let voice = json!({"voice": {"file_id": "v1", "duration": 3}});
-    assert_eq!(content(telegram(&voice)).1, [file("unnamed", "audio/ogg", None, "v1")]);
+    let spoken = ChatFile { is_voice: true, ..file("unnamed", "audio/ogg", None, "v1") };
+    assert_eq!(content(telegram(&voice)).1, [spoken]);
     let document = json!({"document": {"file_id": "d1", "file_name": "a.PDF", "mime_type": "application/PDF"}});
     assert_eq!(content(telegram(&document)).1, [file("a.PDF", "application/pdf", None, "d1")]);
     // A place is no file, and neither is a document without an ID.

@@ -11,6 +11,9 @@ mod discord_catch_up;
 mod discord_link;
 mod earlier_messages;
 mod gap_change;
+mod github_event;
+mod github_link;
+mod github_post;
 mod link;
 mod link_worker;
 mod post;
@@ -28,10 +31,11 @@ pub(crate) use credential::{
     ChatCredential, account_policies, find_bot_of_variable, find_credential,
 };
 pub(crate) use gap_change::ChatGapChange;
+pub(crate) use github_post::issue_of_place;
 pub(crate) use link::ChatLinks;
 pub(crate) use post::{
-    ChatPost, ChatPostAction, ChatPostOutcome, ChatPostResult, channel_place, event_place,
-    execute_post, post_effect_kind, question_options,
+    ChatPost, ChatPostAction, ChatPostOutcome, ChatPostResult, PostContext, channel_place,
+    event_place, execute_post, post_effect_kind, question_options,
 };
 pub(crate) use rate_limits::note_rate_limit;
 pub(crate) use received_files::receive_files;

@@ -110,6 +110,11 @@ impl DaemonHandle {
         self.inputs.try_send(input).is_ok()
     }
 
+    /// Makes the daemon look for messages on GitHub at once. Without room it looks at its next time.
+    pub fn look_at_github(&self) {
+        let _sent = self.try_send_input(DispatchInput::GithubChanged);
+    }
+
     /// Sends a command and waits for its reply.
     pub fn send_and_wait(
         &self,

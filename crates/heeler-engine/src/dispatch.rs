@@ -54,6 +54,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use heeler_connect::ChatPlatform;
 use heeler_model::fleet::{FleetEffect, FleetEvent};
 use heeler_model::{RunId, error_chain};
 use heeler_store::{DatabaseError, StoreReader, StoreWriteError};
@@ -309,14 +310,8 @@ impl Dispatcher {
         input: DispatchInput,
     ) -> Option<(DispatchEvent, Option<PendingReply>)> {
         match input {
-            DispatchInput::Command { command, caller: by, pending: owed } => {
-                match self.authorize_command(command, by) {
-                    Ok(command) => self.route_command(command, owed),
-                    Err(refused) => {
-                        owed.send(Err(refused));
-                        None
-                    }
-                }
+            DispatchInput::Command { command, caller, pending } => {
+                self.route_authorized_command(command, caller, pending)
             }
             DispatchInput::JobPrepared { prepared, pending: owed } => {
                 Some((DispatchEvent::JobPrepared(prepared), owed))
@@ -354,6 +349,10 @@ impl Dispatcher {
                     return None;
                 }
                 Some((DispatchEvent::ChatEvent(event), Some(pending)))
+            }
+            DispatchInput::GithubChanged => {
+                self.deferred.chat_links.wake(ChatPlatform::Github);
+                None
             }
             DispatchInput::ChatGap { change, pending } => {
                 Some((DispatchEvent::ChatGap(change), Some(pending)))

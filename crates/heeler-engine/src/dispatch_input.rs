@@ -73,6 +73,8 @@ pub(crate) enum DispatchInput {
         /// The link, which acknowledges the event after the commit.
         pending: PendingReply,
     },
+    /// A webhook of GitHub was called, so there may be messages to read.
+    GithubChanged,
     /// A link begins or ends to read the messages of a gap.
     ChatGap {
         change: Box<ChatGapChange>,

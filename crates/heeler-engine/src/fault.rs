@@ -136,8 +136,12 @@ apart: {
     RunClaimed = "run-claimed",
     /// A part of a transcript is shipped to the other hosts; the host does not remember it.
     PartShipped = "part-shipped",
-    /// A part of another host's transcript is copied; that is not on record.
+    /// A part of another host's file is copied; that is not on record.
     PartCopied = "part-copied",
+    /// Nothing of a run's files is shipped to the other hosts.
+    BeforeShipping = "before-shipping",
+    /// The files of a run are shipped to their end; that is not on record.
+    FilesShipped = "files-shipped",
 }
 }
 

@@ -6,6 +6,7 @@
 //! [`GithubTask`].
 
 mod agent_token;
+mod chat_message;
 mod connection;
 mod execute;
 mod issue_address;
@@ -17,10 +18,11 @@ mod thread_post;
 mod work;
 
 pub(crate) use agent_token::add_agent_token;
-pub(crate) use connection::GithubConnections;
+pub(crate) use chat_message::{edit_chat_message, post_chat_message};
 pub use connection::{GithubAccessReport, check_github_access};
+pub(crate) use connection::{GithubConnection, GithubConnections};
 pub(crate) use execute::execute_task;
-pub(crate) use issue_address::IssueAddress;
+pub(crate) use issue_address::{IssueAddress, TaskFailure};
 pub(crate) use missed_deliveries::{DELIVERY_MARGIN, fetch_missed_calls, wants_missed_deliveries};
 pub(crate) use search::GithubSearchResult;
 pub(crate) use task::{GithubLane, GithubTask, GithubTaskOutcome, GithubTaskResult, ReviewTask};

@@ -9,6 +9,7 @@ mod file_shipper;
 mod hint_flag;
 mod host_message;
 mod leader_duty;
+mod shipped_run;
 mod standby;
 
 pub(crate) use leader_duty::LeaderDuty;

@@ -276,6 +276,7 @@ fn configured_request(
         rules: session_rules(agent, schedule, wanted),
         forked_from: None,
         channel: wanted.channel.clone(),
+        has_transcript: false,
         note: None,
         take_in: wanted.take_in,
         approvals: agent.approvals,

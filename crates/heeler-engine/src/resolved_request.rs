@@ -52,6 +52,9 @@ pub struct ResolvedJobRequest {
     pub forked_from: Option<JobId>,
     /// Chat channel of the request.
     pub channel: Option<String>,
+    /// True if the prompt has the transcript of a voice message, which the job's record lacks.
+    #[serde(default)]
+    pub has_transcript: bool,
     /// Note about the session for people, besides the reason for its choice.
     pub note: Option<String>,
     /// True to resume even if the session was continued outside Heeler, and import those messages.

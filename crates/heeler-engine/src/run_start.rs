@@ -485,7 +485,7 @@ fn mark_job_running(
     job.apply(JobTransition::Start { session: plan.start.id().clone(), at: now });
     job.working_directory = Some(request.working_directory.clone());
     // A resumed job keeps the prompt with which it was created.
-    if job.prompt.is_none() {
+    if job.prompt.is_none() || request.has_transcript {
         let prompt = SecretRedactor::new(&request.brief.secrets)
             .redact_text(&request.brief.prompt)
             .into_owned();

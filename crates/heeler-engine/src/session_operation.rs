@@ -41,6 +41,10 @@ pub enum SessionOperation {
         id: String,
         /// Agent to assign the session to.
         agent: String,
+        /// Directory outside of the fleet's working directories to which a person has agreed. The
+        /// file of the session names it, and other agents of the same user can write that file.
+        #[serde(default)]
+        directory: Option<Utf8PathBuf>,
     },
     /// Import an exported session.
     Import {

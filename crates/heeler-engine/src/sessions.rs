@@ -60,8 +60,13 @@ pub(crate) fn prepare_change(
             removal::prepare_restore(&fleet.dir, &setup.home, &reader, &session)?;
             Ok(SessionChange::Restore(session))
         }
-        SessionOperation::Adopt { id, agent } => {
-            let taken = adoption::adopt_native_session(fleet, setup, &reader, &id, &agent)?;
+        SessionOperation::Adopt { id, agent, directory } => {
+            let source = adoption::NativeSessionChoice {
+                id: &id,
+                agent: &agent,
+                agreed_directory: directory.as_deref(),
+            };
+            let taken = adoption::adopt_native_session(fleet, setup, &reader, &source)?;
             Ok(SessionChange::Adopt(Box::new(taken)))
         }
         SessionOperation::Import { file, agent } => {

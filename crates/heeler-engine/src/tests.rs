@@ -190,6 +190,7 @@ impl EngineFixture {
             },
             forked_from: None,
             channel: None,
+            has_transcript: false,
             approvals: ApprovalMode::Autonomous,
             max_concurrent: NonZeroU32::MIN,
             fleet_max_concurrent: None,

@@ -12,6 +12,7 @@ mod github_repo;
 mod hook_deliveries;
 mod http_exchange;
 mod issues;
+mod messages;
 mod pull_requests;
 
 pub use app_key::{AppKeyError, AppPrivateKey};
@@ -22,6 +23,7 @@ pub use github_error::GithubError;
 pub use github_repo::{GithubRepo, GithubRepoError};
 pub use hook_deliveries::{GithubWebhook, HookDelivery, HookDeliveryRequest, WebhookOwner};
 pub use issues::{GithubComment, GithubIssue, GithubLabelEvent, IssueListFilter, ReactionKind};
+pub use messages::{GithubAuthor, GithubMessage, GithubMessageKind, GithubMessageList};
 pub use pull_requests::{
     CheckConclusion, DiffSide, GithubChangedFile, GithubPullRequest, GithubReview, ReviewComment,
     ReviewDraft, ReviewEvent,

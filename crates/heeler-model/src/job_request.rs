@@ -93,6 +93,9 @@ pub struct MessageFile {
     pub media_type: String,
     /// ID or address by which the platform hands it out.
     pub source: String,
+    /// True for a voice message, which is transcribed and not stored.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_voice: bool,
 }
 
 /// Job that executes a part of a workflow run.

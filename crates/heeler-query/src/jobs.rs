@@ -412,9 +412,15 @@ impl RunSummary {
             session_id: session.map(|session| session.id.to_string()),
             error: error.map(RunErrorDetails::from),
             fault: error.map(|error| {
-                // The runner does not know where the user finds its folder, so the path is inserted
+                // The runner does not know where the user finds its files, so the paths are inserted
                 // here.
-                let cure = error.cure.replace("the run's folder", dir.run(run.id).as_str());
+                let (folder, copy) = (dir.run(run.id), dir.stderr_copy(&run.job_id, run.id));
+                let is_copied = !folder.exists() && copy.is_file();
+                let cure = match is_copied {
+                    true => error.cure.replace("stderr.log in the run's folder", copy.as_str()),
+                    false => error.cure.clone(),
+                };
+                let cure = cure.replace("the run's folder", folder.as_str());
                 RunError { cure, ..error.clone() }
             }),
         }

@@ -16,6 +16,7 @@ mod replay;
 mod tests;
 mod tool_calls;
 mod turn;
+mod usage;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -127,8 +128,8 @@ struct AcpState {
     session_cost_usd: Option<f64>,
     /// Token counts of the session, for an agent that reports totals.
     usage_total: Option<TurnUsage>,
-    /// Token counts that arrived with a part of the text.
-    chunk_usage: Option<Json>,
+    /// Token counts that arrived with parts of the text: the sum of the turn's requests.
+    chunk_usage: Option<TurnUsage>,
 }
 
 impl AcpRuntime {
@@ -185,6 +186,7 @@ impl AcpRuntime {
         }
         blocks.push(json!({ "type": "text", "text": text }));
         (self.state.has_denied, self.state.has_replied) = (false, false);
+        self.state.calls.forget_finished();
         let session = self.state.session.clone().unwrap_or_default();
         let version = self.state.capabilities.version.as_deref();
         let model = self.state.model.as_deref();
@@ -296,6 +298,13 @@ impl AcpRuntime {
             let unknown = rows::unknown_message("an update of another session", params);
             return if is_opening && kind == "usage_update" { Vec::new() } else { vec![unknown] };
         }
+        // After the last turn an agent may still send titles of its calls. A row of the model would begin
+        // another turn, which has no end.
+        if self.state.is_done {
+            let is_known = kind == "tool_call_update" && self.state.calls.is_finished(update);
+            let late = rows::unknown_message("an update after the last turn", update);
+            return if is_known || kind == "usage_update" { Vec::new() } else { vec![late] };
+        }
         self.state.has_replied |= matches!(kind, "agent_message_chunk" | "tool_call");
         match kind {
             "agent_message_chunk" => self.handle_chunk(StreamedKind::Text, update),
@@ -334,8 +343,9 @@ impl AcpRuntime {
     }
 
     fn handle_chunk(&mut self, kind: StreamedKind, update: &Json) -> Vec<RuntimeEffect> {
-        if update["_meta"]["usage"].is_object() {
-            self.state.chunk_usage = Some(update["_meta"]["usage"].clone());
+        // One part for each request has counts.
+        if let Some(usage) = usage::parse_usage(&update["_meta"]["usage"]) {
+            self.state.chunk_usage = Some(self.state.chunk_usage.unwrap_or_default().plus(usage));
         }
         let content = &update["content"];
         match content["text"].as_str() {

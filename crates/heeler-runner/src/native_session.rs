@@ -48,7 +48,8 @@ pub(crate) fn session_path(folder: &Utf8Path, cwd: &Utf8Path, id: &AgentSessionI
 }
 
 /// Finds a session: in its own project's directory, otherwise in any, because a session does not
-/// move.
+/// move. A link is no session: an isolated agent could make one that leads to a file which it does not
+/// see, and have it copied into the session that follows.
 pub(crate) fn find_session(
     folder: &Utf8Path,
     cwd: &Utf8Path,
@@ -56,11 +57,12 @@ pub(crate) fn find_session(
 ) -> Option<Utf8PathBuf> {
     // The usual place is tried first, because the list of projects may be long.
     let here = session_path(folder, cwd, id);
-    if here.is_file() {
+    let is_file = |path: &Utf8PathBuf| path.symlink_metadata().is_ok_and(|found| found.is_file());
+    if is_file(&here) {
         return Some(here);
     }
     let projects = folder.read_dir_utf8().ok()?.filter_map(Result::ok);
-    projects.map(|project| project.path().join(format!("{id}.jsonl"))).find(|path| path.is_file())
+    projects.map(|project| project.path().join(format!("{id}.jsonl"))).find(is_file)
 }
 
 /// Returns the end position of the native session; `None` if it holds no conversation.

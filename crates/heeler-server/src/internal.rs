@@ -26,6 +26,9 @@ pub(crate) struct CommandErrorBody {
     pub(crate) error: DaemonCommandError,
 }
 
+/// Beginning of the paths of this interface.
+pub(crate) const PREFIX: &str = "/internal/";
+
 /// Path that returns [`DaemonInfo`].
 pub(crate) const HELLO_PATH: &str = "/internal/hello";
 

@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -157,8 +157,9 @@ pub async fn serve(
     let mut expecting = JoinSet::new();
     let expected = connections.clone();
     expecting.spawn(async move { expected.expire_expected().await });
-    let on_socket = socket_router(&app).with_state(Arc::clone(&app));
-    let on_web = web_router(&app).with_state(Arc::clone(&app));
+    let commands = command_router(&app).with_state(Arc::clone(&app));
+    let on_socket = Arc::new(LazyRouter::new(&app, socket_router));
+    let on_web = Arc::new(LazyRouter::new(&app, web_router));
     let identification = PeerIdentification::new();
     let rooms = ConnectionLimiter::new();
     let mut stop = std::pin::pin!(stop);
@@ -176,8 +177,12 @@ pub async fn serve(
                 // Agents that have reached a limit are disconnected.
                 let Some(peer) = identification.admit(process) else { continue };
                 let counted = connections.count();
-                let (router, connections) = (on_socket.clone(), connections.clone());
-                let identification = identification.clone();
+                let (commands, others) = (commands.clone(), Arc::clone(&on_socket));
+                let router = move |path: &str| match path.starts_with(internal::PREFIX) {
+                    true => commands.clone(),
+                    false => others.router(),
+                };
+                let (identification, connections) = (identification.clone(), connections.clone());
                 open.spawn(async move {
                     let _counted = counted;
                     let peer = identification.identify(peer).await;
@@ -186,7 +191,7 @@ pub async fn serve(
                 });
             }
             Ok(AcceptedConnection::Web(stream)) => {
-                let router = on_web.clone();
+                let routes = Arc::clone(&on_web);
                 let (Ok(address), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
                     // The client is gone already.
                     continue;
@@ -195,6 +200,7 @@ pub async fn serve(
                 let Some(permit) = rooms.try_admit(address.ip()) else { continue };
                 open.spawn(async move {
                     let peer = TcpPeer { address, local };
+                    let router = move |_: &str| routes.router();
                     serve_connection(stream, router, peer, Some(permit), ended).await;
                 });
             }
@@ -248,11 +254,45 @@ async fn accept_web(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Returns the routes of the unix socket: the internal interface and the API.
+/// Routes that are built for the first request. Most daemons that a command starts get commands only, and
+/// the API with its description takes longer to build than the rest of the daemon.
+struct LazyRouter {
+    app: SharedServerState,
+    build: fn(&SharedServerState) -> Router<SharedServerState>,
+    built: OnceLock<Router>,
+}
+
+impl LazyRouter {
+    fn new(
+        app: &SharedServerState,
+        build: fn(&SharedServerState) -> Router<SharedServerState>,
+    ) -> LazyRouter {
+        LazyRouter { app: Arc::clone(app), build, built: OnceLock::new() }
+    }
+
+    fn router(&self) -> Router {
+        let build = || (self.build)(&self.app).with_state(Arc::clone(&self.app));
+        self.built.get_or_init(build).clone()
+    }
+}
+
+/// Returns the routes of the unix socket for commands.
+fn command_router(app: &SharedServerState) -> Router<SharedServerState> {
+    for_socket_callers(internal::router(), app)
+}
+
+/// Returns the other routes of the unix socket.
 fn socket_router(app: &SharedServerState) -> Router<SharedServerState> {
-    let router = internal::router().merge(common_routes(app)).fallback(dashboard::not_found);
+    for_socket_callers(common_routes(app), app)
+}
+
+/// Identifies and counts the callers of the unix socket.
+fn for_socket_callers(
+    router: Router<SharedServerState>,
+    app: &SharedServerState,
+) -> Router<SharedServerState> {
     let identify = from_fn_with_state(Arc::clone(app), access::identify_socket_caller);
-    let router = router.layer(identify);
+    let router = router.fallback(dashboard::not_found).layer(identify);
     router.layer(from_fn_with_state(Arc::clone(&app.metrics), metrics::count_request))
 }
 
@@ -272,22 +312,22 @@ fn is_allowed_user(peer: u32, own_user: u32) -> bool {
     peer == own_user || peer == 0
 }
 
-/// Serves one connection; `who` is attached to each request. A connection with a permit is closed
-/// if another one needs its room.
+/// Serves one connection with the router of each request's path; `who` is attached to each request. A
+/// connection with a permit is closed if another one needs its room.
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    router: Router,
+    router: impl Fn(&str) -> Router,
     who: impl Clone + Send + Sync + 'static,
     permit: Option<ConnectionPermit>,
     mut ended: watch::Receiver<bool>,
 ) {
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(IDLE_WAIT).max_buf_size(HEAD_BYTES_MAX);
-    let router = TowerToHyperService::new(router);
     let requests = permit.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(who.clone());
         let active = requests.as_ref().map(ConnectionPermit::begin_request);
+        let router = TowerToHyperService::new(router(request.uri().path()));
         let reply = router.call(request);
         async move {
             let reply = reply.await?;
@@ -356,7 +396,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = serve_connection(server, Router::new(), (), None, ended) => {}
+            () = serve_connection(server, |_: &str| Router::new(), (), None, ended) => {}
             () = sending => {}
         }
         begun.elapsed()

@@ -67,6 +67,10 @@ const DELIVERY_HEADERS: [&str; 4] =
 /// Header with the name of a GitHub event.
 const EVENT_HEADER: &str = "x-github-event";
 
+/// Events of GitHub after which a repository may have new messages.
+const MESSAGE_EVENTS: [&str; 4] =
+    ["issue_comment", "issues", "pull_request", "pull_request_review_comment"];
+
 /// Caller that was authenticated without a signature.
 type OptionalCaller = Option<Extension<RequestCaller>>;
 
@@ -161,7 +165,10 @@ impl WebhookTarget<'_> {
             WebhookTarget::Schedule { agent, schedule } => {
                 setup.webhook(agent, schedule).is_ok_and(|webhook| has_secret(&webhook))
             }
-            WebhookTarget::GithubEvent => setup.github_webhooks().iter().any(has_secret),
+            WebhookTarget::GithubEvent => {
+                setup.github_webhooks().iter().any(has_secret)
+                    || setup.github_chat_secret().is_some()
+            }
         }
     }
 }
@@ -225,6 +232,20 @@ impl WebhookHttpRequest {
         let check = || signature::verify(secret, &self.headers, &self.body, self.now);
         let mac = signed.entry(secret).or_insert_with(check).clone();
         mac.map(|mac| CallPermission { mac: Some(mac) })
+    }
+
+    /// Returns true if the call may be about conversations on GitHub.
+    fn is_for_conversations<'s>(
+        &self,
+        setup: &'s DaemonSetup,
+        signed: &mut SignatureChecks<'s>,
+    ) -> bool {
+        if self.known_caller.is_some() {
+            return setup.hears_of_github_messages();
+        }
+        let Some(secret) = setup.github_chat_secret() else { return false };
+        let check = || signature::verify(secret, &self.headers, &self.body, self.now);
+        signed.entry(secret).or_insert_with(check).is_some()
     }
 
     fn parse_payload(&self) -> Result<ParsedWebhookPayload, ProblemDetails> {
@@ -462,9 +483,12 @@ async fn github(
         WebhookHttpRequest::read(&app, &permits, target, sender, (headers, body)).await?;
     let (origin, setup) = (received.known_caller, app.fleet_monitor.setup());
     let decision = tokio::task::spawn_blocking(move || decide_github_event(&setup, &received));
-    let decisions = decision
+    let GithubDecision { schedules: decisions, tells_of_messages } = decision
         .await
         .map_err(|_| ProblemDetails::internal_error("the call could not be processed"))??;
+    if tells_of_messages {
+        app.dispatcher.look_at_github();
+    }
     let origin = resolve_caller(origin, peer).await;
     let mut code = StatusCode::OK;
     let mut replies = Vec::new();
@@ -491,11 +515,19 @@ async fn github(
     Ok((code, Json(json!({ "schedules": replies }))).into_response())
 }
 
-/// Returns the decision for each schedule that listens to the event.
+/// Decision about an event of GitHub.
+struct GithubDecision {
+    /// Decision for each schedule that listens to the event.
+    schedules: Vec<(String, WebhookDecision)>,
+    /// True if conversations may have new messages.
+    tells_of_messages: bool,
+}
+
+/// Returns the decision about an event of GitHub, or the refusal of an unsigned call.
 fn decide_github_event(
     setup: &DaemonSetup,
     received: &WebhookHttpRequest,
-) -> Result<Vec<(String, WebhookDecision)>, ProblemDetails> {
+) -> Result<GithubDecision, ProblemDetails> {
     let mut signed = SignatureChecks::new();
     // A secret may belong to some of the schedules only.
     let permitted = setup.github_webhooks().into_iter().filter_map(|webhook| {
@@ -503,7 +535,8 @@ fn decide_github_event(
         Some((webhook, mac))
     });
     let heard: Vec<_> = permitted.collect();
-    if heard.is_empty() {
+    let is_for_conversations = received.is_for_conversations(setup, &mut signed);
+    if heard.is_empty() && !is_for_conversations {
         return Err(match received.known_caller {
             Some(_) => ProblemDetails::not_found("no schedule has GitHub `events`"),
             None => unsigned_problem(),
@@ -513,10 +546,15 @@ fn decide_github_event(
     if payload.event.is_none() {
         return Err(ProblemDetails::bad_request(format!("the header {EVENT_HEADER} is missing")));
     }
+    // Nothing else of the event is used for them: the messages are read from GitHub.
+    let is_message = |event: &str| MESSAGE_EVENTS.contains(&event);
+    let tells_of_messages =
+        is_for_conversations && payload.event.as_deref().is_some_and(is_message);
     let delivery = received.delivery_id()?;
     // A ping concerns the endpoint and not a schedule.
     if payload.is_ping() {
-        return Ok(vec![(String::new(), WebhookDecision::Ping)]);
+        let schedules = vec![(String::new(), WebhookDecision::Ping)];
+        return Ok(GithubDecision { schedules, tells_of_messages });
     }
     let decisions = heard.into_iter().map(|(webhook, mac)| {
         let name = format!("{}/{}", webhook.agent.name, webhook.schedule.name);
@@ -530,5 +568,5 @@ fn decide_github_event(
         };
         (name, fate)
     });
-    Ok(decisions.collect())
+    Ok(GithubDecision { schedules: decisions.collect(), tells_of_messages })
 }

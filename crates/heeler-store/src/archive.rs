@@ -21,10 +21,10 @@ use crate::backup::{BackupError, snapshot};
 use crate::db::jobs::JobFilter;
 use crate::db::sessions::SessionFilter;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
+use crate::hex::hex;
 use crate::layout::StateDir;
 use crate::restore::checked_path;
 use crate::sent_files::is_sent_file;
-use crate::views::hex;
 use heeler_transcript::untrusted_file;
 
 /// Version of the archive format; a reader refuses a newer one.

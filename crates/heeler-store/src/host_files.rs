@@ -1,17 +1,22 @@
-//! Transcripts of runs on other hosts: each host ships what its runners append, and every host keeps a
-//! copy.
+//! Files of runs on other hosts: each host ships what its runners write, and every host keeps a copy.
 //!
-//! A part is a range of whole lines of one file. Parts are numbered in the order of their commits, so a
-//! host reads each one once. Start at [`HostLink::send_part`] and [`HostLink::parts_after`].
+//! A part is a range of bytes of one file; of a transcript, whole lines. Parts are numbered in the order of
+//! their commits, so a host reads each one once. A run is on the list of its host from its first commit
+//! until its files are shipped to their end. Start at [`HostLink::send_part`] and
+//! [`HostLink::parts_after`].
 
-use heeler_model::RunId;
-use jiff::Timestamp;
+use camino::Utf8PathBuf;
+use heeler_model::{JobId, RunId};
+use heeler_transcript::resolve_inside;
 
 use crate::db::DatabaseError;
-use crate::db::postgres::quote;
+use crate::db::database_error::failed;
+use crate::db::postgres::{PostgresConnection, quote};
+use crate::hex::hex;
 use crate::host_link::HostLink;
-use crate::host_row::{number, text};
-use crate::views::hex;
+use crate::host_row::{flag, number, text};
+use crate::layout::StateDir;
+use crate::sent_files::is_sent_name;
 
 /// Channel of the server on which hosts learn of new parts.
 const PART_CHANNEL: &str = "heeler_parts";
@@ -25,17 +30,44 @@ const PART_AGE_MAX_DAYS: u32 = 30;
 /// Tables of this module. The counter's row is locked until the commit, so numbers and commits have the
 /// same order.
 pub(crate) const CREATE_FILES: &str = "CREATE TABLE IF NOT EXISTS shared_files (\
-    path TEXT NOT NULL PRIMARY KEY, host TEXT NOT NULL, length BIGINT NOT NULL, run TEXT); \
-    CREATE INDEX IF NOT EXISTS idx_shared_files_run ON shared_files (host, run) \
-    WHERE run IS NOT NULL; \
+    path TEXT NOT NULL PRIMARY KEY, host TEXT NOT NULL, length BIGINT NOT NULL); \
     CREATE TABLE IF NOT EXISTS file_counter (one BIGINT NOT NULL PRIMARY KEY, last BIGINT NOT NULL); \
     INSERT INTO file_counter (one, last) VALUES (1, 0) ON CONFLICT (one) DO NOTHING; \
     CREATE TABLE IF NOT EXISTS file_parts (\
     number BIGINT NOT NULL PRIMARY KEY, run TEXT NOT NULL, term BIGINT NOT NULL, host TEXT NOT NULL, \
     path TEXT NOT NULL, start BIGINT NOT NULL, bytes BYTEA NOT NULL, \
-    created_at TIMESTAMPTZ NOT NULL, UNIQUE (path, start))";
+    created_at TIMESTAMPTZ NOT NULL, UNIQUE (path, start)); \
+    ALTER TABLE file_parts ADD COLUMN IF NOT EXISTS is_last BOOLEAN NOT NULL DEFAULT false; \
+    CREATE TABLE IF NOT EXISTS unshipped_runs (run TEXT NOT NULL PRIMARY KEY, host TEXT NOT NULL); \
+    CREATE INDEX IF NOT EXISTS idx_unshipped_runs ON unshipped_runs (host, run); \
+    INSERT INTO unshipped_runs (run, host) \
+    SELECT DISTINCT to_jsonb(shared_files) ->> 'run', host FROM shared_files \
+    WHERE to_jsonb(shared_files) ->> 'run' IS NOT NULL ON CONFLICT (run) DO NOTHING";
 
-/// Part of a transcript, to be shipped.
+/// Adds the runs that an earlier release began, if there are records.
+pub(crate) const ADD_OPEN_RUNS: &str = "INSERT INTO unshipped_runs (run, host) \
+    SELECT id, host FROM runs WHERE committed = 0 ON CONFLICT (run) DO NOTHING";
+
+/// Form of a shared file. It decides how a part continues a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SharedFileForm {
+    /// Lines of JSON, written by one writer at a time.
+    Transcript,
+    /// Text that grows.
+    Text,
+    /// A file that has its name when it is complete.
+    Whole,
+}
+
+/// A run of this host with files that may not be shipped to their end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnshippedRun {
+    pub run: RunId,
+    /// True if its result is on record: its files do not grow any more.
+    pub is_ended: bool,
+}
+
+/// Part of a file, to be shipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedPart<'p> {
     pub run: RunId,
@@ -45,8 +77,10 @@ pub struct SharedPart<'p> {
     pub path: &'p str,
     /// Offset of the first byte.
     pub start: u64,
-    /// Whole lines.
+    /// Of a transcript, whole lines.
     pub bytes: &'p [u8],
+    /// True if a file that was written as a whole ends here.
+    pub is_last: bool,
 }
 
 /// Outcome of shipping a part.
@@ -69,6 +103,58 @@ pub struct ReceivedPart {
     pub path: String,
     pub start: u64,
     pub bytes: Vec<u8>,
+    /// True if a file that was written as a whole ends here.
+    pub is_last: bool,
+}
+
+impl StateDir {
+    /// Returns the path of a file that hosts share, and its form; `None` if it is none of them.
+    pub fn shared_file(&self, relative: &str) -> Option<(SharedFileForm, Utf8PathBuf)> {
+        let form = form_of(relative)?;
+        resolve_inside(self.root(), relative).ok().map(|path| (form, path))
+    }
+
+    /// Returns the path of this host's copy of the standard error of a run on another host.
+    pub fn stderr_copy(&self, job: &JobId, run: RunId) -> Utf8PathBuf {
+        self.root().join(stderr_copy_relative(job, run))
+    }
+}
+
+/// Returns the path under which the standard error of a run is shared, in the state directory.
+pub fn stderr_copy_relative(job: &JobId, run: RunId) -> String {
+    format!("jobs/{job}/stderr-{run}.log")
+}
+
+fn form_of(relative: &str) -> Option<SharedFileForm> {
+    if relative.starts_with("agent-sessions/projects/") && relative.ends_with(".jsonl") {
+        return Some(SharedFileForm::Transcript);
+    }
+    let (job, file) = match relative.strip_prefix("jobs/")?.split_once('/') {
+        None => (relative.strip_prefix("jobs/")?.strip_suffix(".jsonl")?, None),
+        Some((job, file)) => (job, Some(file)),
+    };
+    job.parse::<JobId>().ok()?;
+    let Some(file) = file else { return Some(SharedFileForm::Transcript) };
+    if let Some(name) = file.strip_prefix("files/") {
+        return (is_sent_name(name) && !name.contains('/')).then_some(SharedFileForm::Whole);
+    }
+    let run = file.strip_prefix("stderr-").and_then(|name| name.strip_suffix(".log"));
+    let is_text = file == "output.log" || run.is_some_and(|run| run.parse::<RunId>().is_ok());
+    is_text.then_some(SharedFileForm::Text)
+}
+
+/// Puts a run on the list of its host. Part of the transaction that records the run.
+pub(crate) fn add_unshipped_run(
+    conn: &PostgresConnection,
+    run: RunId,
+    host: &str,
+) -> Result<(), DatabaseError> {
+    let (run, host) = (quote(&run.to_string()), quote(host));
+    let sql = format!(
+        "INSERT INTO unshipped_runs (run, host) VALUES ({run}, {host}) ON CONFLICT (run) DO NOTHING"
+    );
+    let added = conn.simple_query(&sql);
+    added.map(drop).map_err(|source| failed("list the files of a run", source))
 }
 
 impl HostLink {
@@ -82,19 +168,21 @@ impl HostLink {
         let sql = format!(
             "WITH allowed AS (SELECT 1 FROM runs WHERE id = {run} AND host = {host} \
              AND term = {term} FOR SHARE), \
-             file AS (INSERT INTO shared_files AS known (path, host, length, run) \
-             SELECT {path}, {host}, {end}, {run} FROM allowed \
+             file AS (INSERT INTO shared_files AS known (path, host, length) \
+             SELECT {path}, {host}, {end} FROM allowed \
              WHERE {start} = 0 OR EXISTS (SELECT 1 FROM shared_files WHERE path = {path}) \
-             ON CONFLICT (path) DO UPDATE SET length = excluded.length, run = excluded.run \
+             ON CONFLICT (path) DO UPDATE SET length = excluded.length \
              WHERE known.host = excluded.host AND known.length = {start} RETURNING 1), \
              counted AS (UPDATE file_counter SET last = last + 1 \
              WHERE one = 1 AND EXISTS (SELECT 1 FROM file) RETURNING last) \
-             INSERT INTO file_parts (number, run, term, host, path, start, bytes, created_at) \
-             SELECT last, {run}, {term}, {host}, {path}, {start}, decode('{}', 'hex'), \
-             clock_timestamp() FROM counted RETURNING number; NOTIFY {PART_CHANNEL}",
-            hex(part.bytes)
+             INSERT INTO file_parts (number, run, term, host, path, start, bytes, is_last, \
+             created_at) SELECT last, {run}, {term}, {host}, {path}, {start}, \
+             decode('{}', 'hex'), {}, clock_timestamp() FROM counted \
+             ON CONFLICT (path, start) DO NOTHING RETURNING number; NOTIFY {PART_CHANNEL}",
+            hex(part.bytes),
+            part.is_last
         );
-        if !self.query("ship a transcript", &sql)?.is_empty() {
+        if !self.query("ship a file", &sql)?.is_empty() {
             return Ok(PartReceipt::Stored);
         }
         let sql = format!(
@@ -102,7 +190,7 @@ impl HostLink {
              (SELECT host FROM shared_files WHERE path = {path}), \
              (SELECT length FROM shared_files WHERE path = {path})"
         );
-        let rows = self.query("ship a transcript", &sql)?;
+        let rows = self.query("ship a file", &sql)?;
         let row = rows.first().map(Vec::as_slice).unwrap_or_default();
         if text(row, 0).is_none() {
             return Ok(PartReceipt::Fenced);
@@ -114,47 +202,28 @@ impl HostLink {
     }
 
     /// Lists runs of this host with files that may not be shipped to their end.
-    pub fn unshipped_runs(&self) -> Result<Vec<RunId>, DatabaseError> {
+    pub fn unshipped_runs(&self) -> Result<Vec<UnshippedRun>, DatabaseError> {
+        // A run that is not on record was restored away.
         let sql = format!(
-            "SELECT DISTINCT run FROM shared_files WHERE host = {} AND run IS NOT NULL ORDER BY run",
+            "SELECT run, COALESCE((SELECT committed FROM runs WHERE id = run), 1) <> 0 \
+             FROM unshipped_runs WHERE host = {} ORDER BY run",
             quote(self.host_name())
         );
-        let rows = self.query("list unshipped transcripts", &sql)?;
-        Ok(rows.iter().filter_map(|row| text(row, 0)?.parse().ok()).collect())
-    }
-
-    /// Lists the runs of this host that began since a time.
-    pub fn runs_since(&self, since: Timestamp) -> Result<Vec<RunId>, DatabaseError> {
-        self.own_runs(since, "")
-    }
-
-    /// Lists the runs of this host that began since a time, and of which no transcript is on record.
-    pub fn unrecorded_runs(&self, since: Timestamp) -> Result<Vec<RunId>, DatabaseError> {
-        let is_missing = "AND NOT EXISTS (SELECT 1 FROM shared_files \
-                          WHERE path = 'jobs/' || runs.job_id || '.jsonl')";
-        self.own_runs(since, is_missing)
-    }
-
-    fn own_runs(&self, since: Timestamp, condition: &str) -> Result<Vec<RunId>, DatabaseError> {
-        // IDs begin with the time, so the index of the IDs finds them.
-        let first = RunId::mint(since, [0; 10]).to_string();
-        let sql = format!(
-            "SELECT id FROM runs WHERE id >= {} AND host = {} {condition} ORDER BY id",
-            quote(&first),
-            quote(self.host_name())
-        );
-        let rows = self.query("list runs of this host", &sql)?;
-        Ok(rows.iter().filter_map(|row| text(row, 0)?.parse().ok()).collect())
+        let rows = self.query("list unshipped files", &sql)?;
+        let one = |row: &Vec<Option<String>>| {
+            Some(UnshippedRun { run: text(row, 0)?.parse().ok()?, is_ended: flag(row, 1) })
+        };
+        Ok(rows.iter().filter_map(one).collect())
     }
 
     /// Records that the files of an ended run are shipped to their end.
     pub fn finish_files(&self, run: RunId) -> Result<(), DatabaseError> {
         let sql = format!(
-            "UPDATE shared_files SET run = NULL WHERE host = {} AND run = {}",
+            "DELETE FROM unshipped_runs WHERE host = {} AND run = {}",
             quote(self.host_name()),
             quote(&run.to_string())
         );
-        self.query("record a shipped transcript", &sql).map(drop)
+        self.query("record shipped files", &sql).map(drop)
     }
 
     /// Calls a function when a host may have shipped a part, and at the end of the connection. The function
@@ -169,7 +238,7 @@ impl HostLink {
     /// Reads the parts of all hosts after a number, in the order of their commits.
     pub fn parts_after(&self, last: i64) -> Result<Vec<ReceivedPart>, DatabaseError> {
         let sql = format!(
-            "SELECT number, host, path, start, encode(bytes, 'hex') FROM file_parts \
+            "SELECT number, host, path, start, encode(bytes, 'hex'), is_last FROM file_parts \
              WHERE number > {last} ORDER BY number LIMIT {PARTS_AT_ONCE}"
         );
         let one = |row: &Vec<Option<String>>| {
@@ -179,9 +248,10 @@ impl HostLink {
                 path: text(row, 2)?,
                 start: number(row, 3).unsigned_abs(),
                 bytes: from_hex(&text(row, 4)?),
+                is_last: flag(row, 5),
             })
         };
-        Ok(self.query("read transcripts", &sql)?.iter().filter_map(one).collect())
+        Ok(self.query("read shipped files", &sql)?.iter().filter_map(one).collect())
     }
 
     /// Returns the number of the last part of which this host has a durable copy.
@@ -212,7 +282,7 @@ impl HostLink {
              created_at < clock_timestamp() - interval '{PART_AGE_MAX_DAYS} days') AND \
              NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = file_parts.run AND committed = 0)"
         );
-        self.query("remove transcripts that all hosts have", &sql).map(drop)
+        self.query("remove files that all hosts have", &sql).map(drop)
     }
 }
 
@@ -224,6 +294,31 @@ fn from_hex(text: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_files_of_runs_are_shared() {
+        let job = "job-2024-01-19-abc123";
+        let run = RunId::mint(jiff::Timestamp::UNIX_EPOCH, [1; 10]);
+        let sent = format!("{}-report.md", "0123456789abcdef".repeat(2));
+        let transcript = Some(SharedFileForm::Transcript);
+        for (path, form) in [
+            (format!("jobs/{job}.jsonl"), transcript),
+            ("agent-sessions/projects/-w/abc.jsonl".to_owned(), transcript),
+            (format!("jobs/{job}/output.log"), Some(SharedFileForm::Text)),
+            (format!("jobs/{job}/stderr-{run}.log"), Some(SharedFileForm::Text)),
+            (format!("jobs/{job}/files/{sent}"), Some(SharedFileForm::Whole)),
+            (format!("jobs/{job}/files/x/{sent}"), None),
+            (format!("jobs/{job}/files/{sent}/../../x"), None),
+            (format!("jobs/{job}/files/report.md"), None),
+            (format!("jobs/{job}/stderr-x.log"), None),
+            (format!("jobs/{job}.yaml"), None),
+            ("jobs/other/rows.jsonl".to_owned(), None),
+            ("heeler.lock".to_owned(), None),
+            (format!("runs/{run}/spec.json"), None),
+        ] {
+            assert_eq!(form_of(&path), form, "{path}");
+        }
+    }
 
     #[test]
     fn bytes_survive_the_text_form() {

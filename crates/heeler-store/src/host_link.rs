@@ -17,8 +17,9 @@ use crate::db::postgres::{
 };
 use crate::db::postgres_error::PostgresError;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
-use crate::host_files::CREATE_FILES;
+use crate::host_files::{ADD_OPEN_RUNS, CREATE_FILES};
 use crate::host_records::{HOST_SILENCE_MAX, HostFacts, HostState, write_labels};
+use crate::host_release::{HOST_PROTOCOL, check_release};
 use crate::host_row::{flag, number, text};
 use crate::host_runs::CREATE_REFUSALS;
 use crate::layout::StateDir;
@@ -64,11 +65,13 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS hosts (\
     ALTER TABLE hosts ADD COLUMN IF NOT EXISTS labels TEXT; \
     ALTER TABLE hosts ADD COLUMN IF NOT EXISTS max_concurrent BIGINT; \
     ALTER TABLE hosts ADD COLUMN IF NOT EXISTS clock_ahead_ms BIGINT; \
-    ALTER TABLE hosts ADD COLUMN IF NOT EXISTS drained_by TEXT";
+    ALTER TABLE hosts ADD COLUMN IF NOT EXISTS drained_by TEXT; \
+    ALTER TABLE hosts ADD COLUMN IF NOT EXISTS protocol BIGINT";
 
-/// Tells whether the newest column exists.
+/// Tells whether the newest column and table exist, and whether there are records.
 const IS_CREATED: &str = "SELECT EXISTS (SELECT 1 FROM pg_attribute WHERE \
-    attrelid = to_regclass('hosts') AND attname = 'drained_by' AND NOT attisdropped)";
+    attrelid = to_regclass('hosts') AND attname = 'protocol' AND NOT attisdropped) \
+    AND to_regclass('unshipped_runs') IS NOT NULL, to_regclass('runs') IS NOT NULL";
 
 /// State of the fleet at a sign of life.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -156,12 +159,13 @@ impl HostLink {
                 reason: error.to_string(),
             }
         })?;
-        let is_there = link.conn().simple_query(IS_CREATED);
-        let is_there = is_there.map_err(refused)?;
-        if !is_there.first().is_some_and(|row| flag(row, 0)) {
+        let found = link.conn().simple_query(IS_CREATED).map_err(refused)?;
+        let found = found.first().map(Vec::as_slice).unwrap_or_default();
+        if !flag(found, 0) {
+            let runs = if flag(found, 1) { ADD_OPEN_RUNS } else { "" };
             let create = format!(
                 "SELECT pg_advisory_xact_lock({CREATE_LOCK}); {CREATE}; {CREATE_FILES}; \
-                 {CREATE_REFUSALS}"
+                 {CREATE_REFUSALS}; {runs}"
             );
             link.conn().simple_query(&create).map_err(refused)?;
         }
@@ -201,8 +205,11 @@ impl HostLink {
         self.conn().simple_query(sql).map_err(|source| failed(attempt, source))
     }
 
-    /// Records this host. Fails if another state directory has its name.
+    /// Records this host. Fails if another state directory has its name, and if other hosts have a release
+    /// with which this one cannot work.
     pub fn register(&self, facts: &HostFacts, state: HostState) -> Result<(), DatabaseError> {
+        check_release(&self.db, self.host_name())
+            .map_err(|source| failed("record this host", source))?;
         let or_null = |text: Option<String>| text.unwrap_or_else(|| "NULL".to_owned());
         let url = or_null(facts.url.as_deref().map(quote));
         // Without new ones, those of the start before apply.
@@ -211,13 +218,14 @@ impl HostLink {
         let (name, id) = (quote(self.host.name.as_str()), quote(&self.host.id));
         let sql = format!(
             "INSERT INTO hosts (name, id, holder, machine, version, pid, url, state, \
-             started_at, seen_at, labels, max_concurrent) VALUES ({name}, {id}, {}, {}, {}, {}, \
-             {url}, '{}', clock_timestamp(), clock_timestamp(), {labels}, {limit}) \
+             started_at, seen_at, labels, max_concurrent, protocol) VALUES ({name}, {id}, {}, {}, \
+             {}, {}, {url}, '{}', clock_timestamp(), clock_timestamp(), {labels}, {limit}, \
+             {HOST_PROTOCOL}) \
              ON CONFLICT (name) DO UPDATE SET \
              labels = COALESCE(excluded.labels, hosts.labels), \
              max_concurrent = COALESCE(excluded.max_concurrent, hosts.max_concurrent), \
              holder = excluded.holder, machine = excluded.machine, version = excluded.version, \
-             pid = excluded.pid, url = excluded.url, \
+             pid = excluded.pid, url = excluded.url, protocol = excluded.protocol, \
              state = excluded.state, started_at = excluded.started_at, seen_at = excluded.seen_at \
              WHERE hosts.id = excluded.id RETURNING 1",
             quote(&self.holder),
@@ -257,9 +265,11 @@ impl HostLink {
         }
         let seconds = HOST_SILENCE_MAX.as_secs();
         let sql = format!(
-            "DELETE FROM hosts WHERE name = {} AND (state = 'stopped' OR \
-             seen_at < clock_timestamp() - interval '{seconds} seconds') RETURNING 1",
-            quote(name)
+            "WITH removed AS (DELETE FROM hosts WHERE name = {name} AND (state = 'stopped' OR \
+             seen_at < clock_timestamp() - interval '{seconds} seconds') RETURNING 1), \
+             files AS (DELETE FROM unshipped_runs WHERE host = {name} \
+             AND EXISTS (SELECT 1 FROM removed)) SELECT 1 FROM removed",
+            name = quote(name)
         );
         match self.query("remove a host", &sql)?.is_empty() {
             true => Ok(Err(format!("host `{name}` is alive; stop it first"))),
@@ -348,6 +358,8 @@ impl HostLink {
     /// Takes the lead for this host if no process has it. The host's store continues with it.
     pub fn take_lead(&self) -> Result<bool, DatabaseError> {
         let fail = |source| failed("take the lead", source);
+        // The records may be those of a later release, which this one cannot read.
+        check_release(&self.db, self.host_name()).map_err(fail)?;
         let location = self.dir.postgres().expect("a host is on a server");
         let identity: WriterIdentity = server_store::identity(&self.dir, location);
         match self.conn().claim(&identity, ClaimPurpose::Write).map_err(fail)? {

@@ -226,15 +226,6 @@ impl StateDir {
         self.root.join(format!("jobs/{job}.jsonl"))
     }
 
-    /// Returns the full path of a transcript that hosts share: one of a job or of a session. `None` for any
-    /// other file. No symbolic link is followed.
-    pub fn shared_file(&self, relative: &str) -> Option<Utf8PathBuf> {
-        let name = relative.strip_suffix(".jsonl")?;
-        let is_job = name.strip_prefix("jobs/").is_some_and(|job| job.parse::<JobId>().is_ok());
-        let is_session = name.starts_with("agent-sessions/projects/");
-        (is_job || is_session).then(|| resolve_inside(&self.root, relative).ok()).flatten()
-    }
-
     /// Returns the path of a job's transcript as text, which exists only if it was requested.
     pub fn job_output(&self, job: &JobId) -> Utf8PathBuf {
         self.root.join(format!("jobs/{job}/output.log"))

@@ -15,10 +15,12 @@ pub mod doctor;
 mod failed_hooks;
 mod fleet_environment;
 mod herdctl_layout;
+mod hex;
 pub mod history;
 mod host_files;
 mod host_link;
 mod host_records;
+mod host_release;
 mod host_row;
 mod host_runs;
 mod idle_session;
@@ -90,7 +92,9 @@ pub use db::{DatabaseError, DatabaseOpenError, IdLookupError, StateDatabase};
 pub use failed_hooks::{FailedHook, failed_hooks};
 pub use fleet_environment::FleetEnvironment;
 pub use herdctl_layout::{HERDCTL_ENTRIES, is_adoptable};
-pub use host_files::{PartReceipt, ReceivedPart, SharedPart};
+pub use host_files::{
+    PartReceipt, ReceivedPart, SharedFileForm, SharedPart, UnshippedRun, stderr_copy_relative,
+};
 pub use host_link::{
     FleetPulse, HOST_COMMANDS_AT_ONCE, HOST_MESSAGE_BYTES_MAX, HostCommandRow, HostLink,
     HostReplyRow, HostReportRow,

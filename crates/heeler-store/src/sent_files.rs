@@ -41,17 +41,27 @@ impl StateDir {
             .filter_map(|entry| {
                 let meta = entry.path().symlink_metadata().ok().filter(|meta| meta.is_file())?;
                 // Other files are drafts, or were not written by Heeler.
-                let (id, name) = entry.file_name().split_once('-')?;
-                let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-                let (name, path) = (name.to_owned(), entry.path().to_owned());
-                let sent = SentFile { name, path, bytes: meta.len() };
-                is_id.then(|| (meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), sent))
+                let name = given_name(entry.file_name())?.to_owned();
+                let sent = SentFile { name, path: entry.path().to_owned(), bytes: meta.len() };
+                Some((meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), sent))
             })
             .collect();
         // The path breaks ties between files of one moment.
         found.sort_by(|(one, a), (other, b)| (one, &a.path).cmp(&(other, &b.path)));
         found.into_iter().map(|(_, sent)| sent).collect()
     }
+}
+
+/// Returns the name that the agent gave a file with this name.
+fn given_name(file_name: &str) -> Option<&str> {
+    let (id, name) = file_name.split_once('-')?;
+    let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_id.then_some(name)
+}
+
+/// Returns true if a file with this name was sent by an agent.
+pub(crate) fn is_sent_name(file_name: &str) -> bool {
+    given_name(file_name).is_some()
 }
 
 /// Returns true if the path is that of a file sent by an agent.

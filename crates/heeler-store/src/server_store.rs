@@ -16,6 +16,7 @@ use crate::db::postgres::{
 };
 use crate::db::postgres_error::PostgresError;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, meta, migrate};
+use crate::host_release::check_release;
 use crate::layout::StateDir;
 use crate::store_location::{HostIdentity, PostgresLocation};
 
@@ -71,6 +72,11 @@ pub(crate) fn open_as_writer(
 ) -> Result<(StateDatabase, WriterIdentity), DatabaseOpenError> {
     finish_move(dir, location);
     let db = StateDatabase::connect(location, PostgresAccess::Write)?;
+    if let Some(host) = &location.host {
+        // Before the lead: a host of another release may still work with the records.
+        check_release(&db, host.name.as_str())
+            .map_err(|error| refusal(location, error.to_string()))?;
+    }
     claim(dir, location, db, ClaimPurpose::Write)
 }
 

@@ -1,10 +1,11 @@
 //! The writer's thread of a store, and the queue to it.
 //!
-//! The thread drains a bounded queue and commits the queued commands in one transaction, each
-//! under its own savepoint. A caller gets its result only after COMMIT. A command that fails or
-//! panics undoes only itself. A failed COMMIT fails all its callers, and the connection is
-//! reopened. If the database's files were deleted or replaced, the connection is the only one that
-//! has their content: it writes them back before the next reply. Start at [`StoreWriter`].
+//! The thread drains a bounded queue and commits the queued commands in one transaction. In SQLite
+//! the first one is undone with the transaction; the others have savepoints. A caller gets its result
+//! only after COMMIT. A command that fails or panics undoes only itself. A failed COMMIT fails all its
+//! callers, and the connection is reopened. If the database's files were deleted or replaced, the
+//! connection is the only one that has their content: it writes them back before the next reply. Start
+//! at [`StoreWriter`].
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -541,15 +542,14 @@ impl WriterThread {
             batch.push(first);
             return outcome;
         }
-        let db = &self.db.as_ref().expect("a transaction has begun").db;
         let mut marked = false;
         let mut next = Some(first);
         while let Some(mut command) = next {
-            let ran = run_one(db, &self.dir, command.as_mut());
+            let ran = self.run_one(command.as_mut(), batch.is_empty(), sync);
             batch.push(command);
             match ran {
                 Ok(has_marked) => marked |= has_marked,
-                Err(error) => return BatchCommitOutcome::NotSaved(Arc::new(error)),
+                Err(outcome) => return outcome,
             }
             let has_room = batch.len() < BATCH_MAX;
             // Commands that arrived meanwhile join the transaction, so many callers share one sync.
@@ -558,6 +558,7 @@ impl WriterThread {
                 self.held_back = next.take_if(|it| it.sync() == CommitSync::Durable);
             }
         }
+        let db = &self.db.as_ref().expect("a transaction has begun").db;
         let committed = match db.conn.commit() {
             Err(error) if is_outcome_unknown(&error) => self.resolve_commit(),
             committed => committed,
@@ -578,6 +579,47 @@ impl WriterThread {
         }
     }
 
+    /// Runs a command of a transaction, and undoes its changes if it fails. Returns true if it has
+    /// marked a view. An error means that the whole transaction is lost.
+    ///
+    /// In SQLite the first command has no savepoint: it is undone with the transaction, and another one
+    /// begins. SQLite keeps the old pages of an open savepoint in a list, which it follows at the end of
+    /// each savepoint within it. A large command with many parts would take quadratic time. PostgreSQL
+    /// has no such list, and its savepoint notices a failed statement that the command has ignored.
+    fn run_one(
+        &mut self,
+        command: &mut dyn WriteCommand,
+        is_first: bool,
+        sync: CommitSync,
+    ) -> Result<bool, BatchCommitOutcome> {
+        let not_saved = |error| BatchCommitOutcome::NotSaved(Arc::new(error));
+        let db = &self.db.as_ref().expect("a transaction has begun").db;
+        let has_savepoint = !is_first || db.conn.as_postgres().is_some();
+        if has_savepoint {
+            db.conn.run_batch("SAVEPOINT command", "begin a change").map_err(not_saved)?;
+        }
+        let mut tx = StoreTransaction::new(db, &self.dir);
+        let keep = command.run(&mut tx);
+        let marked = tx.has_marked();
+        check_transaction(db).map_err(not_saved)?;
+        match (keep, has_savepoint) {
+            (SavepointAction::Release, false) => {}
+            (SavepointAction::Release, true) => {
+                db.conn.run_batch("RELEASE command", "end a change").map_err(not_saved)?;
+            }
+            (SavepointAction::Rollback, false) => {
+                db.conn.rollback().map_err(not_saved)?;
+                self.begin(sync)?;
+            }
+            (SavepointAction::Rollback, true) => {
+                let undo = "ROLLBACK TO command; RELEASE command";
+                db.conn.run_batch(undo, "end a change").map_err(not_saved)?;
+            }
+        }
+        // A command that was undone has marked no view.
+        Ok(marked && keep == SavepointAction::Release)
+    }
+
     /// Begins a transaction; reopens the database if a failure closed it.
     fn begin(&mut self, sync: CommitSync) -> Result<(), BatchCommitOutcome> {
         let not_saved = |error| BatchCommitOutcome::NotSaved(Arc::new(error));
@@ -596,34 +638,20 @@ impl WriterThread {
     }
 }
 
-/// Runs a command under its savepoint. An error means that the whole transaction is lost.
-fn run_one(
-    db: &StateDatabase,
-    dir: &StateDir,
-    command: &mut dyn WriteCommand,
-) -> Result<bool, DatabaseError> {
-    db.conn.run_batch("SAVEPOINT command", "begin a change")?;
-    let mut tx = StoreTransaction::new(db, dir);
-    let keep = command.run(&mut tx);
-    let marked = tx.has_marked();
-    if db.conn.is_transaction_lost() {
-        if db.conn.as_postgres().is_some() {
-            let lost = PostgresError::Unusable("the connection was lost".to_owned());
-            return Err(failed("change the database", lost));
-        }
-        // SQLite rolls back the whole transaction when the disk is full or fails.
-        let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
-        let text = "the disk is full or failing, and the transaction was undone".to_owned();
-        let source = rusqlite::Error::SqliteFailure(full, Some(text));
-        return Err(DatabaseError::Sqlite { attempt: "change the database", source });
+/// Fails if the database has undone the whole transaction by itself.
+fn check_transaction(db: &StateDatabase) -> Result<(), DatabaseError> {
+    if !db.conn.is_transaction_lost() {
+        return Ok(());
     }
-    let end = match keep {
-        SavepointAction::Release => "RELEASE command",
-        SavepointAction::Rollback => "ROLLBACK TO command; RELEASE command",
-    };
-    db.conn.run_batch(end, "end a change")?;
-    // A command that was undone has marked no view.
-    Ok(marked && keep == SavepointAction::Release)
+    if db.conn.as_postgres().is_some() {
+        let lost = PostgresError::Unusable("the connection was lost".to_owned());
+        return Err(failed("change the database", lost));
+    }
+    // SQLite rolls back the whole transaction when the disk is full or fails.
+    let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+    let text = "the disk is full or failing, and the transaction was undone".to_owned();
+    let source = rusqlite::Error::SqliteFailure(full, Some(text));
+    Err(DatabaseError::Sqlite { attempt: "change the database", source })
 }
 
 /// Interval between attempts to reach a server.

@@ -32,6 +32,7 @@ use crate::db::{
     deleted_sessions, effects, job_marks, jobs, meta, runs, sessions, views,
     workflows as workflow_runs,
 };
+use crate::host_files::add_unshipped_run;
 use crate::layout::StateDir;
 use crate::views::PublishedView;
 
@@ -45,10 +46,38 @@ pub struct StoreTransaction<'c> {
 }
 
 /// Views that a command has marked as due.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default)]
 struct MarkedViews {
     paths: BTreeSet<String>,
+    /// The same paths in the order in which they were marked, so that the last ones can be unmarked.
+    /// A copy of the set for each savepoint would take quadratic time in a large transaction.
+    order: Vec<String>,
     all: bool,
+}
+
+/// State of [`MarkedViews`] to return to.
+struct MarkedViewsState {
+    count: usize,
+    all: bool,
+}
+
+impl MarkedViews {
+    fn add(&mut self, path: String) {
+        if self.paths.insert(path.clone()) {
+            self.order.push(path);
+        }
+    }
+
+    fn state(&self) -> MarkedViewsState {
+        MarkedViewsState { count: self.order.len(), all: self.all }
+    }
+
+    fn return_to(&mut self, state: &MarkedViewsState) {
+        for path in self.order.drain(state.count..) {
+            self.paths.remove(&path);
+        }
+        self.all = state.all;
+    }
 }
 
 impl Deref for StoreTransaction<'_> {
@@ -84,7 +113,7 @@ impl<'c> StoreTransaction<'c> {
         // one.
         self.conn.run_batch("SAVEPOINT attempt", "begin a part of a change")?;
         // Read before the work, to restore it if the work is undone.
-        let marked = self.marked.borrow().clone();
+        let marked = self.marked.borrow().state();
         let done = work(self);
         if self.conn.is_transaction_lost() {
             let Some(conn) = self.conn.as_sqlite() else {
@@ -107,7 +136,7 @@ impl<'c> StoreTransaction<'c> {
         };
         self.conn.run_batch(end, "end a part of a change")?;
         if done.is_err() {
-            *self.marked.borrow_mut() = marked;
+            self.marked.borrow_mut().return_to(&marked);
         }
         done
     }
@@ -312,11 +341,12 @@ impl<'c> StoreTransaction<'c> {
     /// Inserts a run; an existing id is an error.
     pub fn insert_run(&mut self, run: &RunRecord) -> Result<(), DatabaseError> {
         if runs::insert(&self.conn, run)? {
-            return match self.conn.as_postgres().is_some_and(|conn| conn.host.is_some()) {
-                true => jobs::set_host(&self.conn, &run.job_id, &run.host)
-                    .and_then(|()| job_marks::set_host(&self.conn, &run.job_id, &run.host)),
-                false => Ok(()),
-            };
+            let conn = self.conn.as_postgres().filter(|conn| conn.host.is_some());
+            let Some(conn) = conn else { return Ok(()) };
+            jobs::set_host(&self.conn, &run.job_id, &run.host)?;
+            job_marks::set_host(&self.conn, &run.job_id, &run.host)?;
+            // The next daemon of the host ships what this one does not.
+            return add_unshipped_run(conn, run.id, &run.host);
         }
         Err(DatabaseError::Exists { what: "run", id: run.id.to_string() })
     }
@@ -434,7 +464,7 @@ impl<'c> StoreTransaction<'c> {
         // connection.
         let path = view.path();
         views::mark_due(&self.conn, &path)?;
-        self.marked.borrow_mut().paths.insert(path);
+        self.marked.borrow_mut().add(path);
         Ok(())
     }
 
@@ -488,5 +518,25 @@ impl<'c> StoreTransaction<'c> {
             Ok(name) => self.mark_view_due(&PublishedView::AgentSession(name)),
             Err(_) => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_that_were_marked_after_a_state_are_unmarked_and_no_others() {
+        let mut marked = MarkedViews::default();
+        marked.add("a".to_owned());
+        let state = marked.state();
+        marked.add("b".to_owned());
+        marked.add("a".to_owned());
+        marked.all = true;
+        marked.return_to(&state);
+        assert_eq!(marked.paths, BTreeSet::from(["a".to_owned()]));
+        assert!(!marked.all);
+        marked.add("b".to_owned());
+        assert_eq!(marked.order, ["a", "b"]);
     }
 }

@@ -100,10 +100,15 @@ fn keep_publishing(store: &Store, clock: impl Fn() -> Timestamp) {
     loop {
         match store.due().next_task(pause_end, retry_at) {
             PublishTask::Requested(mut wanted) => {
+                let began = Instant::now();
                 let paths: Vec<String> = std::mem::take(&mut wanted.paths).into_iter().collect();
                 let done = store.publish_some_views(&paths, clock());
                 wanted.call_back();
-                // The callers waited for the files. The next round makes them durable.
+                // The callers waited for the files. The next round makes them durable: later, because
+                // the jobs that they show are just starting, and the short ones change them again.
+                if pause_end < began {
+                    pause_end = began + PUBLISH_EVERY;
+                }
                 store.due().signal();
                 if !report(done) {
                     retry_at = Some(Instant::now() + RETRY_EVERY);

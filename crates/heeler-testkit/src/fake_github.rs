@@ -3,6 +3,8 @@
 //! Objects are the JSON that GitHub returns, so a test writes only the fields that it needs. Start
 //! at [`FakeGithub`].
 
+mod messages;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -57,6 +59,8 @@ struct GithubState {
     issues: BTreeMap<(String, u64), Json>,
     pulls: BTreeMap<(String, u64), Json>,
     comments: BTreeMap<(String, u64), Vec<Json>>,
+    /// Comments on lines of pull requests.
+    line_comments: BTreeMap<(String, u64), Vec<Json>>,
     reviews: BTreeMap<(String, u64), Vec<Json>>,
     /// Check runs by repository and commit.
     checks: BTreeMap<(String, String), Vec<Json>>,
@@ -286,6 +290,7 @@ fn object_with_defaults(repo: &str, number: u64, kind: &str, fields: Json) -> Js
         "labels": [],
         "state": "open",
         "html_url": format!("https://github.com/{repo}/{kind}/{number}"),
+        "created_at": "2026-11-01T00:00:00Z",
         "updated_at": "2026-11-01T00:00:00Z",
         "author_association": "MEMBER",
     });
@@ -430,6 +435,9 @@ impl GithubState {
 
     fn repo_answer(&mut self, repo: &str, request: &ApiRequest, rest: &[&str]) -> GithubAnswer {
         let numbered = |text: &str| (repo.to_owned(), text.parse::<u64>().unwrap_or(0));
+        if let Some(answer) = self.message_answer(repo, request, rest) {
+            return answer;
+        }
         match (request.method.as_str(), rest) {
             ("GET", ["hooks", rest @ ..]) => self.hook_answer(repo, request, rest),
             ("GET", ["issues"]) => {
@@ -447,9 +455,6 @@ impl GithubState {
             ("GET", ["pulls"]) => page(request, of_repo(&self.pulls, repo)),
             ("GET", ["issues", number]) => one(self.issues.get(&numbered(number))),
             ("GET", ["pulls", number]) => one(self.pulls.get(&numbered(number))),
-            ("GET", ["issues", number, "comments"]) => {
-                page(request, self.comments.get(&numbered(number)).cloned().unwrap_or_default())
-            }
             ("GET", ["pulls", number, "reviews"]) => {
                 page(request, self.reviews.get(&numbered(number)).cloned().unwrap_or_default())
             }
@@ -510,7 +515,7 @@ impl GithubState {
         }
         self.last_id += 1;
         object["id"] = json!(self.last_id);
-        object["user"] = json!({"login": "heeler-user", "type": "User"});
+        messages::set_origin(&mut object, &key, (9_000, "heeler-user", "MEMBER"));
         place(self).entry(key).or_default().push(object.clone());
         GithubAnswer::ok(201, object)
     }

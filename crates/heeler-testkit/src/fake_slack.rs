@@ -94,6 +94,10 @@ struct SlackState {
     /// Sockets by number.
     sockets: BTreeMap<u64, SlackSocketState>,
     deliveries: Vec<SlackDelivery>,
+    /// Times at which envelopes with messages of people were sent that are not acknowledged.
+    sent: BTreeMap<String, Instant>,
+    /// Times from the sending of such an envelope to its acknowledgement.
+    ack_times: Vec<Duration>,
     /// All messages of people and of the app.
     messages: Vec<Json>,
     posts: Vec<SlackPost>,
@@ -145,6 +149,8 @@ impl FakeSlack {
             tickets: BTreeSet::new(),
             sockets: BTreeMap::new(),
             deliveries: Vec::new(),
+            sent: BTreeMap::new(),
+            ack_times: Vec::new(),
             messages: Vec::new(),
             posts: Vec::new(),
             whispers: Vec::new(),
@@ -225,6 +231,31 @@ impl FakeSlack {
             message.as_object_mut().unwrap().remove("channel_type");
             state.add_event(message);
         }
+        ts
+    }
+
+    /// Lets a person mention the app in a message with files. The event of the mention comes first, and does
+    /// not have the files.
+    pub fn mention_with_files(
+        &self,
+        channel: &str,
+        user: &str,
+        text: &str,
+        files: &Json,
+    ) -> String {
+        let mut state = self.shared.lock();
+        let ts = state.new_ts();
+        let mention = json!({
+            "type": "app_mention", "user": user, "text": text, "ts": ts, "channel": channel,
+        });
+        let mut message = mention.clone();
+        message["type"] = json!("message");
+        message["subtype"] = json!("file_share");
+        message["channel_type"] = json!("channel");
+        message["files"] = files.clone();
+        state.messages.push(message.clone());
+        state.add_event(mention);
+        state.add_event(message);
         ts
     }
 
@@ -333,6 +364,12 @@ impl FakeSlack {
     pub fn calls(&self, method: &str) -> Vec<Instant> {
         let state = self.shared.lock();
         state.calls.iter().filter(|(name, _)| name == method).map(|(_, at)| *at).collect()
+    }
+
+    /// Returns the times from the sending of a message of a person to its acknowledgement, and forgets
+    /// them.
+    pub fn take_ack_times(&self) -> Vec<Duration> {
+        std::mem::take(&mut self.shared.lock().ack_times)
     }
 
     /// Returns the number of sockets that Slack has greeted.

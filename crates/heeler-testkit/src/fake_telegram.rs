@@ -149,6 +149,17 @@ impl FakeTelegram {
         self.write(user, json!({"id": user, "type": "private"}), "", &fields)
     }
 
+    /// Lets a person send a voice message. Its audio is a text in tests.
+    pub fn send_voice(&self, user: i64, audio: &str) -> i64 {
+        let number = self.shared.lock().files.add(audio.as_bytes());
+        let voice = json!({
+            "file_id": format!("F-{number}"), "duration": 3, "mime_type": "audio/ogg",
+            "file_size": audio.len(),
+        });
+        let fields = json!({"voice": voice, "text": null});
+        self.write(user, json!({"id": user, "type": "private"}), "", &fields)
+    }
+
     /// Returns the number of downloads of files.
     pub fn file_fetches(&self) -> usize {
         self.shared.lock().files.fetch_count()

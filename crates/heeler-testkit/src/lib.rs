@@ -18,11 +18,13 @@ mod fake_slack;
 mod fake_smtp;
 mod fake_sockets;
 mod fake_telegram;
+mod fake_transcription;
 mod fake_webhook;
 mod git_server;
 mod messages_api;
 mod podman_engine;
 mod postgres;
+mod postgres_relay;
 mod proof;
 mod test_certificates;
 mod test_engine;
@@ -42,6 +44,7 @@ pub use fake_push::{FakePushService, PushSubscription, ReceivedPush};
 pub use fake_slack::{FakeSlack, SlackFailure, SlackPost};
 pub use fake_smtp::{FakeSmtp, ReceivedMail, SmtpEncryption};
 pub use fake_telegram::{FakeTelegram, TelegramFailure, TelegramPost};
+pub use fake_transcription::{FakeTranscription, ReceivedVoice};
 pub use fake_webhook::{FakeWebhook, ReceivedNotice};
 pub use git_server::GitServer;
 pub use messages_api::{ApiRequest, MessagesApi, ModelScript, ModelScriptStep, ModelToolCall};
@@ -50,6 +53,7 @@ pub use postgres::{
     NetworkAccess, PostgresCluster, PostgresPool, create_database, drop_database,
     wait_for_transactions,
 };
+pub use postgres_relay::{NetworkState, PostgresRelay};
 pub use proof::ProofSettings;
 pub use test_certificates::TestCertificates;
 pub use test_engine::{TEST_IMAGE, TEST_VOLUME, TestEngine};

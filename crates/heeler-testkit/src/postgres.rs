@@ -41,6 +41,9 @@ pub struct NetworkAccess {
 /// Port that names the socket.
 const PORT: u16 = 5432;
 
+/// Name of the socket of that port.
+pub(crate) const SOCKET_NAME: &str = ".s.PGSQL.5432";
+
 impl PostgresCluster {
     /// Creates a cluster and starts it.
     pub fn start() -> PostgresCluster {
@@ -255,7 +258,7 @@ impl Drop for PostgresPool {
     }
 }
 
-fn url_of(socket_folder: &Utf8Path, database: &str) -> String {
+pub(crate) fn url_of(socket_folder: &Utf8Path, database: &str) -> String {
     format!("postgres://{USER}@/{database}?host={socket_folder}")
 }
 

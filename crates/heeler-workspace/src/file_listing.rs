@@ -6,7 +6,7 @@ use std::io::Write;
 
 use camino::{Utf8Path, Utf8PathBuf};
 
-use crate::git_command::{GitCommand, GitError, GitInput, program_identity};
+use crate::git_command::{GitCommand, GitInput, program_identity};
 use crate::listing_cache::{CachedListing, IgnoredFolders, ListingKey};
 use crate::object_id::short_digest;
 use crate::snapshot_cache::IndexState;
@@ -86,9 +86,9 @@ impl SnapshotOperation<'_> {
         tree: &WorkTree,
         index: &IndexCopy,
         args: &[&str],
-    ) -> Result<GitCommand, GitError> {
+    ) -> Result<GitCommand, SnapshotError> {
         let git = self.git(args)?.env("GIT_WORK_TREE", &tree.top).folder(&tree.top);
-        Ok(git.env("GIT_INDEX_FILE", &index.copy))
+        Ok(git.env("GIT_INDEX_FILE", index.path()?))
     }
 
     /// Asks git for the tracked files, and for those neither tracked nor ignored.

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -244,8 +244,15 @@ fn find_git(path: &OsStr) -> Result<PathBuf, GitError> {
         // A relative folder would depend on the current directory of the daemon.
         .filter(|folder| folder.is_absolute())
         .map(|folder| folder.join("git"))
-        .find(|program| program.is_file())
+        .find(|program| program.is_file() && !is_in_work_tree(program))
         .ok_or(GitError::Missing)
+}
+
+/// Returns true if a program is in a git work tree. Agents work there, also those whose isolation ends at
+/// it, and this process would execute their program outside of it.
+fn is_in_work_tree(program: &Path) -> bool {
+    let Ok(real) = program.canonicalize() else { return true };
+    real.ancestors().skip(1).any(|folder| folder.join(".git").symlink_metadata().is_ok())
 }
 
 #[expect(clippy::disallowed_methods, reason = "git is where the user's shell finds it")]
@@ -254,7 +261,7 @@ fn search_path() -> OsString {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is where the workspace starts git")]
-fn new_command(program: &std::path::Path) -> Command {
+fn new_command(program: &Path) -> Command {
     Command::new(program)
 }
 
@@ -263,13 +270,32 @@ mod tests {
     use super::*;
 
     fn sleeper(script: &str) -> GitCommand {
-        let mut command = new_command(std::path::Path::new("/bin/sh"));
+        let mut command = new_command(Path::new("/bin/sh"));
         command.args(["-c", script]).process_group(0);
         GitCommand { command, verb: "sh".to_owned(), limit: GIT_TIME_MAX }
     }
 
     fn null() -> File {
         File::open("/dev/null").unwrap()
+    }
+
+    #[test]
+    fn a_git_in_a_work_tree_is_not_executed() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path();
+        for folder in ["repo/.git", "repo/bin", "links", "system"] {
+            std::fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        for program in ["repo/bin/git", "system/git"] {
+            std::fs::write(root.join(program), "").unwrap();
+        }
+        std::os::unix::fs::symlink(root.join("repo/bin/git"), root.join("links/git")).unwrap();
+        let path = |folders: &[&str]| {
+            std::env::join_paths(folders.iter().map(|folder| root.join(folder))).unwrap()
+        };
+        let found = find_git(&path(&["repo/bin", "links", "system"])).unwrap();
+        assert_eq!(found, root.join("system/git"));
+        assert!(matches!(find_git(&path(&["repo/bin", "links"])), Err(GitError::Missing)));
     }
 
     #[test]

@@ -132,7 +132,8 @@ impl PackWriter {
                     (mode.digits(), rest, oid)
                 }
             };
-            write!(body, "{digits} ")?;
+            body.extend_from_slice(digits.as_bytes());
+            body.push(b' ');
             body.extend_from_slice(name);
             body.push(0);
             body.extend_from_slice(oid.as_bytes());

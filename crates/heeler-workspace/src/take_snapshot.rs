@@ -1,11 +1,12 @@
 //! Takes a snapshot: reads only the files that changed since the last one. Start at
 //! [`SnapshotStore::take`].
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::io::{self, Write};
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::untrusted_file;
 use jiff::Timestamp;
 
@@ -52,11 +53,30 @@ impl SnapshotStore {
     }
 }
 
-/// Content of the user's index.
+/// Content of the user's index. A copy of it is written for the first git process that reads it; most
+/// snapshots need none.
 pub(crate) struct IndexCopy {
-    /// Path of the copy; may be missing.
-    pub(crate) copy: Utf8PathBuf,
+    bytes: Vec<u8>,
+    /// Larger halves of a split index, with their paths beside the copy.
+    shared: Vec<(Utf8PathBuf, Vec<u8>)>,
+    /// Path of the copy. An empty index has none.
+    copy: Utf8PathBuf,
+    is_written: Cell<bool>,
     pub(crate) state: IndexState,
+}
+
+impl IndexCopy {
+    /// Returns the path of the copy.
+    pub(crate) fn path(&self) -> Result<&Utf8Path, SnapshotError> {
+        if !self.is_written.replace(true) {
+            let index = (!self.bytes.is_empty()).then_some((&self.copy, &self.bytes));
+            for (to, bytes) in index.into_iter().chain(self.shared.iter().map(|it| (&it.0, &it.1)))
+            {
+                write_file(to, bytes).map_err(io_at("write", to))?;
+            }
+        }
+        Ok(&self.copy)
+    }
 }
 
 /// Output of `git ls-files` for a work tree.
@@ -90,7 +110,7 @@ impl SnapshotOperation<'_> {
         // Taken before any file is examined: a file that changes later is then not settled.
         let fs_now = fs_now_ns(&self.scratch)?;
         // The user's index may be replaced at any moment, so git works on a copy.
-        let index = self.copy_index(tree)?;
+        let index = self.read_index(tree)?;
         let head = tree.head()?;
         // A worktree of Heeler already has its objects here.
         if tree.common_dir != root.join("repo.git") {
@@ -158,7 +178,7 @@ impl SnapshotOperation<'_> {
         })
     }
 
-    fn copy_index(&self, tree: &WorkTree) -> Result<IndexCopy, SnapshotError> {
+    fn read_index(&self, tree: &WorkTree) -> Result<IndexCopy, SnapshotError> {
         let copy = self.scratch.join("index");
         let from = tree.git_dir.join("index");
         let bytes = match untrusted_file::read(&from, INDEX_BYTES_MAX) {
@@ -167,20 +187,18 @@ impl SnapshotOperation<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(io_at("read", &from)(error)),
         };
-        if !bytes.is_empty() {
-            write_file(&copy, &bytes).map_err(io_at("write", &copy))?;
-        }
+        let mut shared = Vec::new();
         // A split index keeps its larger half in a second file.
         for entry in tree.git_dir.read_dir_utf8().map_err(io_at("list", &tree.git_dir))? {
             let entry = entry.map_err(io_at("list", &tree.git_dir))?;
             if entry.file_name().starts_with("sharedindex.") {
-                let shared = untrusted_file::read(entry.path(), INDEX_BYTES_MAX);
-                let shared = shared.map_err(io_at("read", entry.path()))?;
-                let to = self.git_dir().join(entry.file_name());
-                write_file(&to, &shared).map_err(io_at("write", &to))?;
+                let half = untrusted_file::read(entry.path(), INDEX_BYTES_MAX);
+                let half = half.map_err(io_at("read", entry.path()))?;
+                shared.push((self.git_dir().join(entry.file_name()), half));
             }
         }
-        Ok(IndexCopy { copy, state: index_state(&bytes) })
+        let state = index_state(&bytes);
+        Ok(IndexCopy { bytes, shared, copy, is_written: Cell::new(false), state })
     }
 
     /// Copies the boundary of a shallow clone's history.
@@ -215,7 +233,7 @@ impl SnapshotOperation<'_> {
             self.resolve_conflicts(index, listed)?;
         }
         // Objects that a partial clone lacks belong to files that are not on disk either.
-        let git = self.git(&["write-tree", "--missing-ok"])?.env("GIT_INDEX_FILE", &index.copy);
+        let git = self.git(&["write-tree", "--missing-ok"])?.env("GIT_INDEX_FILE", index.path()?);
         let text = git.text(self.lock_input())?;
         ObjectId::parse(text.as_bytes()).ok_or(SnapshotError::NotASnapshot { commit: text })
     }
@@ -239,7 +257,7 @@ impl SnapshotOperation<'_> {
             }
             Ok(())
         };
-        let git = git.env("GIT_INDEX_FILE", &index.copy);
+        let git = git.env("GIT_INDEX_FILE", index.path()?);
         git.output(GitInput::Write(&mut lines))?;
         Ok(())
     }

@@ -16,6 +16,8 @@ mod daemon;
 mod isolation;
 #[path = "figures/jobs.rs"]
 mod jobs;
+#[path = "figures/links.rs"]
+mod links;
 #[path = "figures/live.rs"]
 mod live;
 #[path = "figures/load.rs"]
@@ -140,6 +142,9 @@ fn main() {
     }
     if wants("chat") {
         figures.extend(chat::figures(&bench));
+    }
+    if wants("links") {
+        figures.extend(links::figures(&bench));
     }
     if wants("isolation") {
         figures.extend(isolation::figures(&bench));

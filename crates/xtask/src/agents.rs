@@ -132,6 +132,8 @@ const LOCKED_PACKAGES: [(&str, &str, &str, &str); 3] = [
 const VIBE_VERSION: &str = include_str!("../../heeler-testkit/vibe-version");
 const VIBE_REQUIREMENTS: &str = include_str!("../../heeler-testkit/packages/vibe/requirements.txt");
 const VIBE_PYTHON: &str = "python3.12";
+/// Where pyenv provides Python, it starts only a version that was chosen.
+const PYENV_CHOICE: (&str, &str) = ("PYENV_VERSION", "3.12");
 
 /// Fetches the agents of `cargo xtask prove agents` that are not in the cache.
 pub(crate) fn fetch_others() -> Result<()> {
@@ -175,7 +177,8 @@ fn fetch_locked(name: &str, version: &str, manifest: &str, lock: &str) -> Result
 /// Installs Mistral Vibe into a Python environment of its own, unless it is in the cache.
 fn fetch_vibe() -> Result<()> {
     let version = VIBE_VERSION.trim();
-    if !succeeds(&[VIBE_PYTHON, "-c", "import venv, ensurepip"]) {
+    let choice = format!("{}={}", PYENV_CHOICE.0, PYENV_CHOICE.1);
+    if !succeeds(&["env", &choice, VIBE_PYTHON, "-c", "import venv, ensurepip"]) {
         eprintln!(
             "setup: vibe {version} needs {VIBE_PYTHON} with venv, which is missing; its tests will \
              fail here"
@@ -184,7 +187,7 @@ fn fetch_vibe() -> Result<()> {
     }
     into_cache("vibe", version, |parts| {
         let folder = parts.join("package");
-        run(&[VIBE_PYTHON, "-m", "venv", text(&folder)?], &[])?;
+        run(&[VIBE_PYTHON, "-m", "venv", text(&folder)?], &[PYENV_CHOICE])?;
         let requirements = parts.join("requirements.txt");
         std::fs::write(&requirements, VIBE_REQUIREMENTS)?;
         let python = folder.join("bin/python");

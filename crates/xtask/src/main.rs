@@ -10,6 +10,7 @@ mod axe;
 mod bench;
 mod check;
 mod claude;
+mod conformance;
 mod dist;
 mod dist_test;
 mod elf;
@@ -20,6 +21,7 @@ mod packages;
 mod schemathesis;
 mod setup;
 mod shell;
+mod site;
 mod soak;
 mod source;
 mod test_runner;
@@ -27,7 +29,7 @@ mod test_runner;
 mod tidy;
 mod unstable_tests;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 
 use crate::packages::install_cargo_tool;
@@ -38,6 +40,8 @@ const PROVE_SCALE: u32 = 10_000;
 
 /// Name of the proof that is the conformance suite.
 const AGENTS_PROOF: &str = "agents";
+/// Page with the table of the conformance suite.
+const AGENTS_PAGE: &str = "docs/agents.md";
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Development tasks of Heeler")]
@@ -90,8 +94,12 @@ enum Chore {
         #[arg(long)]
         program: Option<std::path::PathBuf>,
     },
-    /// Regenerate the reference documents in docs/
-    Docs,
+    /// Regenerate the reference documents in docs/, and build the site in target/site
+    Docs {
+        /// Only build the site
+        #[arg(long)]
+        site: bool,
+    },
     /// Make the files of a release: archive, packages, image, install script
     Dist(dist::DistArgs),
     /// Install each file of a release in a bare system and use it (needs root)
@@ -118,7 +126,12 @@ fn main() -> Result<()> {
         Chore::Fuzz { target, seconds } => fuzz(&target, seconds),
         Chore::Bench { group } => bench::figures(group.as_deref()),
         Chore::Soak { minutes, program } => soak::soak(minutes, program),
-        Chore::Docs => docs(),
+        Chore::Docs { site } => {
+            if !site {
+                regenerate_references()?;
+            }
+            site::build()
+        }
         Chore::Dist(args) => dist::make(&args),
         Chore::DistTest(args) => dist_test::run_all(&args),
         Chore::Measure => measure::print_table(),
@@ -195,12 +208,33 @@ fn prove(scale: u32, seed: Option<u64>, filter: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Runs the conformance suite with every certified agent, and not only with those of CI.
+/// Runs the conformance suite with every certified agent, and not only with those of CI. A batch per
+/// agent keeps one slow agent from using up the time of a test.
 fn prove_agents() -> Result<()> {
     agents::fetch_others()?;
-    let command = ["cargo", "nextest", "run", "--profile", "prove", "-p", "heeler"];
-    let expression = ["-E", "test(/^agents::/)"];
-    run(&[&command[..], &expression].concat(), &[("HEELER_TESTED_AGENTS", "all")])
+    let page = std::fs::read_to_string(AGENTS_PAGE)?;
+    let report = std::env::temp_dir().join(format!("heeler-agents-{}.tsv", std::process::id()));
+    let report_path = report.to_str().context("the temporary directory is not text")?;
+    let command = ["cargo", "nextest", "run", "--profile", "prove", "-p", "heeler", "-E"];
+    let mut failed = Vec::new();
+    for agent in conformance::certified_agents(&page) {
+        let env = [("HEELER_TESTED_AGENTS", agent), ("HEELER_AGENTS_REPORT", report_path)];
+        let scenarios = "test(/^agents::/) & !test(/^agents::(detection|deviations|fleets)::/)";
+        if step(agent, || run(&[&command[..], &[scenarios]].concat(), &env)).is_err() {
+            failed.push(agent);
+        }
+    }
+    let others = "test(/^agents::(detection|deviations|fleets)::/)";
+    step("fleets of agents", || run(&[&command[..], &[others]].concat(), &[]))?;
+    let passed = std::fs::read_to_string(&report).unwrap_or_default();
+    let missing = conformance::cells_without_a_pass(&page, &passed);
+    if !missing.is_empty() || !failed.is_empty() {
+        bail!(
+            "failed agents: {failed:?}; cells of {AGENTS_PAGE} without a passing run: {missing:#?}"
+        );
+    }
+    std::fs::remove_file(&report)?;
+    Ok(())
 }
 
 fn fuzz(target: &str, seconds: u32) -> Result<()> {
@@ -210,7 +244,7 @@ fn fuzz(target: &str, seconds: u32) -> Result<()> {
 }
 
 /// Regenerates the documents that are golden files of tests, by letting the tests write them.
-fn docs() -> Result<()> {
+fn regenerate_references() -> Result<()> {
     let update = [("UPDATE_EXPECT", "1")];
     if has_nextest() {
         return run(&["cargo", "nextest", "run", "--workspace", "-E", "test(golden)"], &update);

@@ -514,6 +514,26 @@ fn a_work_source_that_cannot_be_used_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_conversation_on_github_needs_access_to_its_repositories() {
+    let github = "github: {bot: b, token_env: T, repos: [acme/app]}\n";
+    let load = |fleet: &str, keys: &str| {
+        let agent = format!("{fleet}agents: [{{name: a, chat: {{github: {{{keys}}}}}}}]\n");
+        render(&[("heeler.yaml", &agent)], &[])
+    };
+    for (fleet, keys, expected) in [
+        ("", "repos: [{repo: acme/app}]", "`chat.github` needs access to GitHub"),
+        (github, "repos: [{repo: acme/other}]", "acme/other is not in `github.repos`"),
+        (github, "repos: [{repo: acme}]", "owner/name"),
+        (github, "poll_seconds: 61", "60"),
+    ] {
+        let said = load(fleet, keys);
+        assert!(said.contains("error: ") && said.contains(expected), "{said}");
+    }
+    let said = load(github, "repos: [{repo: ACME/app, mode: auto}], approvers: ['42']");
+    assert!(!said.contains("error: ") && !said.contains("chat"), "{said}");
+}
+
+#[test]
 fn access_to_github_is_refused_where_it_would_be_sent_in_the_clear_or_to_agents() {
     for (keys, expected) in [
         ("token_env: T, api_url: 'http://git.example.com'", "are not sent to this address"),

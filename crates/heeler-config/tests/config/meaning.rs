@@ -539,7 +539,7 @@ fn both_forms_of_chat_are_read() {
             2 | chat: {slack: {output: {tool_result_max_length: 5000}, channels: [{mode: al}]}, irc: {}}
               |                                                                                 ^^^
               |
-              = help: known keys: discord, slack, telegram
+              = help: known keys: discord, github, slack, telegram
         "#]],
     );
 }

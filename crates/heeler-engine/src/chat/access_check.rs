@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 
 use heeler_config::LoadedConfig;
 use heeler_connect::{ChatPlatform, ChatPolicy};
+use jiff::Timestamp;
 
 use super::credential::{ChatCredential, chat_credentials};
+use crate::github::check_github_access;
 
 /// Most channels of a bot that are checked.
 const CHANNELS_MAX: usize = 20;
@@ -27,6 +29,7 @@ pub struct ChatAccessReport {
 pub fn check_chat_access(
     loaded: &LoadedConfig,
     env: &BTreeMap<String, String>,
+    now: fn() -> Timestamp,
 ) -> Option<ChatAccessReport> {
     let (credentials, problems) = chat_credentials(loaded, env);
     if credentials.is_empty() && problems.is_empty() {
@@ -36,10 +39,27 @@ pub fn check_chat_access(
     for credential in &credentials {
         let policies =
             super::account_policies(loaded, env, credential.platform, &credential.account);
-        check_bot(credential, &policies, &mut report);
+        match credential.platform {
+            ChatPlatform::Github => check_github(&policies, (loaded, env, now), &mut report),
+            _ => check_bot(credential, &policies, &mut report),
+        }
         policies.iter().for_each(|policy| check_policy(credential.platform, policy, &mut report));
     }
     Some(report)
+}
+
+/// Checks the account of the fleet on GitHub.
+fn check_github(
+    policies: &[ChatPolicy<'_>],
+    (loaded, env, now): (&LoadedConfig, &BTreeMap<String, String>, fn() -> Timestamp),
+    report: &mut ChatAccessReport,
+) {
+    let agents: Vec<&str> = policies.iter().map(|policy| policy.agent.name.as_str()).collect();
+    let Some(access) = check_github_access(loaded, env, now) else { return };
+    if !access.summary.is_empty() {
+        report.bots.push(format!("GitHub: {} for {}", access.summary, agents.join(", ")));
+    }
+    report.problems.extend(access.problems);
 }
 
 fn check_bot(
@@ -56,7 +76,8 @@ fn check_bot(
             channels.sort_unstable();
             channels.dedup();
             channels.truncate(CHANNELS_MAX);
-            report.problems.extend(bot.setup_problems(&channels));
+            let takes_files = policies.iter().any(ChatPolicy::takes_files);
+            report.problems.extend(bot.setup_problems(&channels, takes_files));
             let (title, agents) = (platform.title(), agents.join(", "));
             report.bots.push(format!("{title}: @{name} for {agents}"));
         }
@@ -72,10 +93,15 @@ fn check_policy(platform: ChatPlatform, policy: &ChatPolicy<'_>, report: &mut Ch
         let list = match platform {
             ChatPlatform::Telegram => "chats",
             ChatPlatform::Slack | ChatPlatform::Discord => "channels",
+            ChatPlatform::Github => "repos",
         };
-        report.problems.push(format!(
-            "{name} answers no messages: set `chat.{platform}.dm.allowlist` or `chat.{platform}.{list}`"
-        ));
+        let direct = match platform {
+            ChatPlatform::Github => String::new(),
+            _ => format!("`chat.{platform}.dm.allowlist` or "),
+        };
+        report
+            .problems
+            .push(format!("{name} answers no messages: set {direct}`chat.{platform}.{list}`"));
     }
     if policy.approvers.is_empty() {
         report.notes.push(format!(

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use heeler_config::{AgentConfig, DiscordConfig, LoadedConfig, SlackConfig, TelegramConfig};
+use heeler_config::{
+    AgentConfig, DiscordConfig, GithubAccess, LoadedConfig, SlackConfig, TelegramConfig,
+};
 use heeler_connect::{
     ChatApiError, ChatBot, ChatPlatform, ChatPolicy, DiscordBot, SlackBot, SlackTokens,
     TelegramBot, discord_account, is_slack_bot_token, slack_account, telegram_account,
@@ -44,7 +46,7 @@ pub(crate) fn chat_credentials(
     };
     for agent in &loaded.agents {
         for platform in ChatPlatform::ALL {
-            match agent_credential(agent, env, *platform) {
+            match agent_credential(loaded, agent, env, *platform) {
                 None => {}
                 Some(Err(problem)) => add_problem(problem),
                 Some(Ok(credential)) => {
@@ -69,6 +71,7 @@ pub(crate) fn chat_credentials(
 /// Returns the credential of an agent, or the reason why there is none; `None` if the agent does not
 /// use the platform.
 fn agent_credential(
+    loaded: &LoadedConfig,
     agent: &AgentConfig,
     env: &BTreeMap<String, String>,
     platform: ChatPlatform,
@@ -78,7 +81,37 @@ fn agent_credential(
         ChatPlatform::Telegram => chat.telegram.as_ref().map(|it| telegram_credential(it, env)),
         ChatPlatform::Slack => chat.slack.as_ref().map(|it| slack_credential(it, env)),
         ChatPlatform::Discord => chat.discord.as_ref().map(|it| discord_credential(it, env)),
+        ChatPlatform::Github => chat.github.as_ref().map(|_| github_credential(loaded, env)),
     }
+}
+
+/// Returns the account of the fleet on GitHub. Its calls are made by the client of `github`.
+fn github_credential(
+    loaded: &LoadedConfig,
+    env: &BTreeMap<String, String>,
+) -> Result<ChatCredential, String> {
+    let github = loaded.fleets.first().and_then(|fleet| fleet.github.as_ref());
+    let access = github.and_then(|github| Some((github, github.access.as_ref()?)));
+    let Some((github, access)) = access else {
+        return Err(
+            "`chat.github` needs `github` in the fleet file, with `token_env` or `app`".to_owned()
+        );
+    };
+    let (variable, token) = match access {
+        GithubAccess::Token { env: variable } => {
+            (variable.as_str(), token_of(env, variable.as_str(), "github.token_env")?)
+        }
+        // Its tokens are made by the client.
+        GithubAccess::App { .. } => ("github.app", ""),
+    };
+    Ok(ChatCredential {
+        platform: ChatPlatform::Github,
+        account: github.bot.clone(),
+        api_url: github.api_url.expose().to_owned(),
+        variable: variable.to_owned(),
+        token: token.to_owned(),
+        app_token: None,
+    })
 }
 
 fn telegram_credential(
@@ -171,6 +204,13 @@ impl ChatCredential {
             }
             ChatPlatform::Slack => ChatBot::Slack(self.slack_bot()),
             ChatPlatform::Discord => ChatBot::Discord(DiscordBot::new(api_url, token, variable)?),
+            ChatPlatform::Github => {
+                return Err(ChatApiError::Refused {
+                    platform: "GitHub",
+                    attempt: "act as a bot",
+                    said: "its calls are made by the client of `github`".to_owned(),
+                });
+            }
         })
     }
 
@@ -217,7 +257,7 @@ pub(crate) fn account_policies<'c>(
     account: &str,
 ) -> Vec<ChatPolicy<'c>> {
     let uses_bot = |agent: &&AgentConfig| {
-        let credential = agent_credential(agent, env, platform);
+        let credential = agent_credential(loaded, agent, env, platform);
         credential.is_some_and(|it| it.is_ok_and(|it| it.account == account))
     };
     let agents = loaded.agents.iter().filter(uses_bot);

@@ -4,7 +4,8 @@
 //! platform does not answer soon. Start at [`add_earlier_messages`].
 
 use heeler_connect::{
-    BotCommand, ChatApiError, ChatContent, ChatEvent, ChatRoute, EarlierMessage, route_message,
+    BotCommand, ChatApiError, ChatContent, ChatEvent, ChatPlatform, ChatPolicy, ChatRoute,
+    EarlierMessage, route_message,
 };
 use heeler_store::{ConversationPlace, StoreReader};
 
@@ -21,30 +22,55 @@ pub(super) fn add_earlier_messages(
     event: &mut ChatEvent,
     read: impl FnOnce(usize) -> Result<Vec<ChatEvent>, ChatApiError>,
 ) {
+    event.earlier = new_conversation(worker, event, |policy, count| {
+        match read(count.saturating_mul(READ_FACTOR)) {
+            Ok(earlier) => last_messages(policy, count, earlier),
+            Err(error) => {
+                tracing::info!(%error, "a conversation begins without earlier messages");
+                Vec::new()
+            }
+        }
+    });
+}
+
+/// Returns the last messages of people who may talk to an agent, of those that were read.
+pub(super) fn last_messages(
+    policy: &ChatPolicy<'_>,
+    count: usize,
+    earlier: Vec<ChatEvent>,
+) -> Vec<EarlierMessage> {
+    let may_talk = earlier.into_iter().filter(|it| policy.allows_talking(&it.sender));
+    let mut earlier: Vec<EarlierMessage> = may_talk.filter_map(EarlierMessage::of_event).collect();
+    earlier.split_off(earlier.len().saturating_sub(count))
+}
+
+/// Returns the earlier messages that `read` returns for a message that begins a conversation of an agent.
+/// `read` is given the number that the config of the agent names.
+pub(super) fn new_conversation(
+    worker: &LinkWorker,
+    event: &ChatEvent,
+    read: impl FnOnce(&ChatPolicy<'_>, usize) -> Vec<EarlierMessage>,
+) -> Vec<EarlierMessage> {
     // The text of a message without words, a click or a direct message needs none.
-    let ChatContent::Message { text, addresses_bot, .. } = &event.content else { return };
+    let ChatContent::Message { text, addresses_bot, .. } = &event.content else {
+        return Vec::new();
+    };
     if event.place.is_direct {
-        return;
+        return Vec::new();
     }
     let setup = worker.setup();
     let policies = account_policies(&setup.loaded, &setup.env, event.platform, &event.account);
     // An agent that takes part in the thread has a conversation already.
     let route = route_message(&policies, event, text, *addresses_bot, None);
-    let ChatRoute::Agent { policy, text } = route else { return };
+    let ChatRoute::Agent { policy, text } = route else { return Vec::new() };
     let count = policy.context_messages(&event.place);
+    // A conversation on an issue begins with its description.
+    let is_wanted = count > 0 || event.platform == ChatPlatform::Github;
     let is_command = BotCommand::parse(&text).is_some();
-    if count == 0 || is_command || !begins_conversation(worker, event, policy.agent.name.as_str()) {
-        return;
+    if !is_wanted || is_command || !begins_conversation(worker, event, policy.agent.name.as_str()) {
+        return Vec::new();
     }
-    let earlier = match read(count.saturating_mul(READ_FACTOR)) {
-        Ok(earlier) => earlier,
-        Err(error) => {
-            return tracing::info!(%error, "a conversation begins without earlier messages");
-        }
-    };
-    let may_talk = earlier.into_iter().filter(|it| policy.allows_talking(&it.sender));
-    let mut earlier: Vec<EarlierMessage> = may_talk.filter_map(EarlierMessage::of_event).collect();
-    event.earlier = earlier.split_off(earlier.len().saturating_sub(count));
+    read(policy, count)
 }
 
 /// Returns true if a message is new and its place has no conversation.

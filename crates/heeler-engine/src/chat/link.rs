@@ -4,7 +4,6 @@
 //! delivers it again. A link that cannot reach its platform tries again, and its state says so. Start
 //! at [`ChatLinks::update`].
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use heeler_connect::ChatPlatform;
@@ -12,7 +11,8 @@ use heeler_model::daemon_status::{ChatLinkState, ChatLinkStatus};
 
 use super::credential::{ChatCredential, chat_credentials};
 use super::discord_link::run_discord;
-use super::link_worker::{LinkWorker, SharedSetup, lock};
+use super::github_link::run_github;
+use super::link_worker::{LinkSignals, LinkWorker, SharedSetup, lock};
 use super::rate_limits::rate_limit_count;
 use super::slack_link::run_slack;
 use super::telegram_link::run_telegram;
@@ -35,14 +35,14 @@ pub(crate) struct ChatLinks {
 #[derive(Debug)]
 struct ChatLink {
     credential: ChatCredential,
-    stop: Arc<AtomicBool>,
+    signals: Arc<LinkSignals>,
     status: Arc<Mutex<ChatLinkStatus>>,
 }
 
 impl Drop for ChatLink {
     fn drop(&mut self) {
         // The thread ends by itself. It may wait for its platform, so it is not awaited.
-        self.stop.store(true, Ordering::Relaxed);
+        self.signals.stop();
     }
 }
 
@@ -82,6 +82,12 @@ impl ChatLinks {
         self.is_updated = false;
     }
 
+    /// Makes the links of a platform look for messages at once.
+    pub(crate) fn wake(&self, platform: ChatPlatform) {
+        let links = self.links.iter().filter(|link| link.credential.platform == platform);
+        links.for_each(|link| link.signals.wake());
+    }
+
     /// Returns the state of all links.
     pub(crate) fn statuses(&self) -> Vec<ChatLinkStatus> {
         let status = |link: &ChatLink| {
@@ -115,12 +121,12 @@ impl ChatLink {
             rate_limits: 0,
             problem: None,
         };
-        let (stop, status) = (Arc::<AtomicBool>::default(), Arc::new(Mutex::new(status)));
+        let (signals, status) = (Arc::<LinkSignals>::default(), Arc::new(Mutex::new(status)));
         let worker = LinkWorker::new(
             dispatcher,
             fleet,
             Arc::clone(setup),
-            Arc::clone(&stop),
+            Arc::clone(&signals),
             Arc::clone(&status),
         );
         let of_thread = credential.clone();
@@ -130,8 +136,9 @@ impl ChatLink {
                 ChatPlatform::Telegram => run_telegram(worker, &of_thread),
                 ChatPlatform::Slack => run_slack(worker, &of_thread),
                 ChatPlatform::Discord => run_discord(worker, &of_thread),
+                ChatPlatform::Github => run_github(worker, &of_thread),
             },
         )?;
-        Ok(ChatLink { credential, stop, status })
+        Ok(ChatLink { credential, signals, status })
     }
 }

@@ -45,9 +45,28 @@ pub(super) struct LinkWorker {
     clock: fn() -> Timestamp,
     dir: StateDir,
     setup: SharedSetup,
-    stop: Arc<AtomicBool>,
+    signals: Arc<LinkSignals>,
     status: Arc<Mutex<ChatLinkStatus>>,
     pause: Duration,
+}
+
+/// Signals to the thread of a link.
+#[derive(Debug, Default)]
+pub(super) struct LinkSignals {
+    stop: AtomicBool,
+    wake: AtomicBool,
+}
+
+impl LinkSignals {
+    /// Ends the thread.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the present or next pause of a link that looks at intervals.
+    pub(super) fn wake(&self) {
+        self.wake.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Small tasks of a link that wait for the platform, on a thread of their own. The thread ends with
@@ -95,11 +114,11 @@ impl LinkWorker {
         dispatcher: DaemonHandle,
         fleet: &EngineContext,
         setup: SharedSetup,
-        stop: Arc<AtomicBool>,
+        signals: Arc<LinkSignals>,
         status: Arc<Mutex<ChatLinkStatus>>,
     ) -> LinkWorker {
         let (clock, dir) = (fleet.now, fleet.dir.clone());
-        LinkWorker { dispatcher, clock, dir, setup, stop, status, pause: PAUSE_FIRST }
+        LinkWorker { dispatcher, clock, dir, setup, signals, status, pause: PAUSE_FIRST }
     }
 
     /// Passes an event to the dispatcher.
@@ -146,8 +165,12 @@ impl LinkWorker {
         (self.clock)()
     }
 
+    pub(super) fn clock(&self) -> fn() -> Timestamp {
+        self.clock
+    }
+
     pub(super) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.signals.stop.load(Ordering::Relaxed)
     }
 
     pub(super) fn note_contact(&mut self) {
@@ -211,9 +234,18 @@ impl LinkWorker {
         self.rest_for(pause);
     }
 
+    /// Pauses until the link is woken.
+    pub(super) fn rest_until_woken(&self, pause: Duration) {
+        self.rest_while(pause, || !self.signals.wake.swap(false, Ordering::Relaxed));
+    }
+
     pub(super) fn rest_for(&self, pause: Duration) {
+        self.rest_while(pause, || true);
+    }
+
+    fn rest_while(&self, pause: Duration, holds: impl Fn() -> bool) {
         let until = Instant::now() + pause;
-        while !self.is_stopped() && Instant::now() < until {
+        while !self.is_stopped() && Instant::now() < until && holds() {
             let left = until.saturating_duration_since(Instant::now());
             std::thread::park_timeout(left.min(STOP_CHECK_INTERVAL));
         }

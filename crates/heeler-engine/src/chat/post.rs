@@ -2,6 +2,8 @@
 //!
 //! Start at [`ChatPost`] and [`execute_post`].
 
+use std::sync::Arc;
+
 use heeler_connect::{
     ButtonClaim, ButtonSeal, ButtonVerdict, ChatApiError, ChatBot, ChatButton, ChatPlace,
     ChatPlatform, ChatPolicy, OutgoingPost, PostMark, PostedFile, post_parts,
@@ -13,7 +15,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::credential::{find_bot_of_variable, find_credential};
+use super::github_post::attempt_github_post;
 use super::rate_limits::note_rate_limit;
+use crate::github::GithubConnections;
 use crate::setup::DaemonSetup;
 
 /// Age at which a post that the platform does not accept is given up.
@@ -93,6 +97,7 @@ pub(crate) fn post_effect_kind(platform: ChatPlatform) -> &'static str {
         ChatPlatform::Telegram => "chat_telegram",
         ChatPlatform::Slack => "chat_slack",
         ChatPlatform::Discord => "chat_discord",
+        ChatPlatform::Github => "chat_github",
     }
 }
 
@@ -131,18 +136,29 @@ impl ChatPost {
     }
 }
 
+/// Config, records and connections that posts need.
+pub(crate) struct PostContext<'a> {
+    pub(crate) setup: &'a Arc<DaemonSetup>,
+    pub(crate) db: &'a StateDatabase,
+    pub(crate) connections: &'a GithubConnections,
+    pub(crate) now: fn() -> Timestamp,
+}
+
 /// Makes a post once. It may wait for the platform. `is_first` is false if an earlier attempt may have
 /// made it.
 pub(crate) fn execute_post(
-    setup: &DaemonSetup,
-    db: &StateDatabase,
+    context: &PostContext<'_>,
     (effect, post): (&EffectRecord, &ChatPost),
     is_first: bool,
-    now: fn() -> Timestamp,
 ) -> ChatPostOutcome {
     let maybe_made_since = (!is_first).then(|| effect.created_at.as_second());
     let mark = PostMark { id: &effect.id, maybe_made_since };
-    let failure = match attempt(setup, db, post, mark) {
+    let outcome = match post.platform {
+        ChatPlatform::Github => check_place(context.setup, post)
+            .and_then(|()| attempt_github_post(context, effect, post)),
+        _ => attempt(context.setup, context.db, post, mark),
+    };
+    let failure = match outcome {
         Ok(message) => return ChatPostOutcome::Posted(message),
         Err(failure) => failure,
     };
@@ -150,7 +166,7 @@ pub(crate) fn execute_post(
         note_rate_limit(post.platform.as_str(), &post.account);
     }
     // Pauses count from the answer of the platform.
-    let now = now();
+    let now = (context.now)();
     let is_old = now.duration_since(effect.created_at) > POST_AGE_MAX;
     if !failure.is_transient || is_old {
         return ChatPostOutcome::Failed(failure.message);
@@ -162,14 +178,14 @@ pub(crate) fn execute_post(
     ChatPostOutcome::Postponed { error: failure.message, until }
 }
 
-struct PostFailure {
-    message: String,
-    is_transient: bool,
-    retry_after: Option<SignedDuration>,
+pub(super) struct PostFailure {
+    pub(super) message: String,
+    pub(super) is_transient: bool,
+    pub(super) retry_after: Option<SignedDuration>,
 }
 
 impl PostFailure {
-    fn permanent(message: String) -> PostFailure {
+    pub(super) fn permanent(message: String) -> PostFailure {
         PostFailure { message, is_transient: false, retry_after: None }
     }
 }
@@ -254,7 +270,7 @@ fn post_text(
     Ok(last)
 }
 
-fn unreadable(error: &heeler_store::DatabaseError) -> PostFailure {
+pub(super) fn unreadable(error: &heeler_store::DatabaseError) -> PostFailure {
     let message = heeler_model::error_chain(error);
     PostFailure { message, is_transient: true, retry_after: None }
 }

@@ -9,7 +9,10 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use camino::Utf8Path;
-use heeler_connect::{ChatApiError, ChatBot, ChatPlatform, FileRequest};
+use heeler_config::AgentConfig;
+use heeler_connect::{
+    ChatApiError, ChatBot, ChatPlatform, ChatPolicy, FileRequest, TranscriptionRequest, transcribe,
+};
 use heeler_model::{MessageFile, MessageFiles};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat,
@@ -32,18 +35,46 @@ const ATTEMPTS_MAX: u32 = 3;
 /// Pause after a failed attempt, if the platform demands no longer one.
 const ATTEMPT_PAUSE: Duration = Duration::from_secs(1);
 
+/// Heading of the transcript of a voice message.
+const TRANSCRIPT_HEADING: &str =
+    "Transcript of the voice message, made by a program. It may have errors:";
+
 /// Ending of a file that is not complete.
 const PART_ENDING: &str = ".part";
 
 /// Content of the file that keeps the directory out of git.
 const GIT_IGNORE: &[u8] = b"*\n";
 
-/// Fetches the files of a message that are not stored yet. Returns lines about those that could not be
-/// stored, for the agent.
+/// Fetches the files of a message that are not stored yet, and transcribes voice messages. Returns texts
+/// for the agent: transcripts, and lines about files that could not be stored. Fails if a voice message
+/// cannot be transcribed.
 pub(crate) fn receive_files(
     setup: &DaemonSetup,
+    (agent, files): (&AgentConfig, &MessageFiles),
+    working_directory: &Utf8Path,
+) -> Result<Vec<String>, String> {
+    let deadline = Instant::now() + FILES_TIME_MAX;
+    let bot = find_bot(setup, files);
+    let mut texts = Vec::new();
+    for voice in files.files.iter().filter(|file| file.is_voice) {
+        let transcript = bot
+            .as_ref()
+            .map_err(Clone::clone)
+            .and_then(|bot| transcribe_voice(bot, setup, (agent, files, voice), deadline))?;
+        texts.push(transcript);
+    }
+    if files.files.iter().any(|file| !file.is_voice) {
+        texts.extend(store_files(bot.as_ref(), files, working_directory, deadline));
+    }
+    Ok(texts)
+}
+
+/// Stores files that are not stored yet; returns lines about those that could not be stored.
+fn store_files(
+    bot: Result<&ChatBot, &String>,
     files: &MessageFiles,
     working_directory: &Utf8Path,
+    deadline: Instant,
 ) -> Vec<String> {
     let failed = |file: &MessageFile, reason: &dyn std::fmt::Display| {
         tracing::warn!(file = file.name, %reason, "a file of a chat message was not received");
@@ -53,14 +84,12 @@ pub(crate) fn receive_files(
         Ok(folder) => folder,
         Err(error) => return files.files.iter().map(|file| failed(file, &error)).collect(),
     };
-    let bot = find_bot(setup, files);
-    let deadline = Instant::now() + FILES_TIME_MAX;
     let mut problems = Vec::new();
-    for file in files.files.iter().filter(|file| !is_stored(folder.as_fd(), &file.name)) {
-        let fetched = bot
-            .as_ref()
-            .map_err(Clone::clone)
-            .and_then(|bot| fetch(bot, files, file, deadline).map_err(|error| error.to_string()));
+    let is_missing = |file: &&MessageFile| !file.is_voice && !is_stored(folder.as_fd(), &file.name);
+    for file in files.files.iter().filter(is_missing) {
+        let fetched = bot.map_err(Clone::clone).and_then(|bot| {
+            fetch(bot, files, (file, files.bytes_max), deadline).map_err(|error| error.to_string())
+        });
         let stored = fetched.and_then(|bytes| {
             store(folder.as_fd(), &file.name, &bytes).map_err(|error| error.to_string())
         });
@@ -81,31 +110,74 @@ fn find_bot(setup: &DaemonSetup, files: &MessageFiles) -> Result<ChatBot, String
 fn fetch(
     bot: &ChatBot,
     files: &MessageFiles,
-    file: &MessageFile,
+    (file, bytes_max): (&MessageFile, u64),
     deadline: Instant,
 ) -> Result<Vec<u8>, ChatApiError> {
+    with_attempts(deadline, |timeout| {
+        let (source, media_type) = (&file.source, &file.media_type);
+        let fetched = bot.fetch_file(FileRequest { source, media_type, bytes_max, timeout });
+        if matches!(fetched, Err(ChatApiError::RateLimited { .. })) {
+            note_rate_limit(&files.platform, &files.account);
+        }
+        fetched
+    })
+}
+
+/// Fetches a voice message, and returns its transcript with a mark that it is one.
+fn transcribe_voice(
+    bot: &ChatBot,
+    setup: &DaemonSetup,
+    (agent, files, file): (&AgentConfig, &MessageFiles, &MessageFile),
+    deadline: Instant,
+) -> Result<String, String> {
+    let platform = files.platform.parse::<ChatPlatform>().ok();
+    let policy = platform.and_then(|platform| ChatPolicy::of_agent(agent, platform));
+    let voice = policy.and_then(|policy| policy.voice);
+    let voice =
+        voice.ok_or("the agent transcribes no voice messages any more (`voice.enabled`)")?;
+    let variable = voice.api_key_env.as_str();
+    let key = setup.env.get(variable).map(|key| key.trim()).filter(|key| !key.is_empty());
+    let key = key.ok_or_else(|| {
+        format!(
+            "there is no {variable}: set it in the `.env` beside the config (`voice.api_key_env`)"
+        )
+    })?;
+    let audio = fetch(bot, files, (file, voice.bytes_max()), deadline);
+    let audio = audio.map_err(|error| error.to_string())?;
+    let text = with_attempts(deadline, |timeout| {
+        transcribe(&TranscriptionRequest {
+            api_url: voice.api_url.as_str(),
+            key,
+            variable,
+            model: &voice.model,
+            language: voice.language.as_deref(),
+            name: &file.name,
+            media_type: &file.media_type,
+            audio: &audio,
+            timeout,
+        })
+    });
+    let text = text.map_err(|error| error.to_string())?;
+    let quoted: Vec<String> = text.lines().map(|line| format!("> {line}")).collect();
+    Ok(format!("\n{TRANSCRIPT_HEADING}\n\n{}", quoted.join("\n")))
+}
+
+/// Makes a call several times, if it may succeed later.
+fn with_attempts<T>(
+    deadline: Instant,
+    call: impl Fn(Duration) -> Result<T, ChatApiError>,
+) -> Result<T, ChatApiError> {
     let mut attempt = 1;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let outcome = match left.is_zero() {
-            true => {
-                let reason = "it took too long".to_owned();
-                return Err(ChatApiError::Unreachable { attempt: "fetch a file", reason });
-            }
-            false => bot.fetch_file(FileRequest {
-                source: &file.source,
-                media_type: &file.media_type,
-                bytes_max: files.bytes_max,
-                timeout: left.min(ATTEMPT_TIME_MAX),
-            }),
-        };
-        let error = match outcome {
-            Ok(bytes) => return Ok(bytes),
+        if left.is_zero() {
+            let reason = "it took too long".to_owned();
+            return Err(ChatApiError::Unreachable { attempt: "fetch a file", reason });
+        }
+        let error = match call(left.min(ATTEMPT_TIME_MAX)) {
+            Ok(outcome) => return Ok(outcome),
             Err(error) => error,
         };
-        if matches!(error, ChatApiError::RateLimited { .. }) {
-            note_rate_limit(&files.platform, &files.account);
-        }
         let pause = error.retry_after().unwrap_or_default().max(ATTEMPT_PAUSE);
         let left = deadline.saturating_duration_since(Instant::now());
         if !error.is_transient() || attempt == ATTEMPTS_MAX || pause >= left {

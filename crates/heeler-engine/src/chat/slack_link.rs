@@ -9,10 +9,12 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_cha
 use std::time::{Duration, Instant};
 
 use heeler_connect::{
-    ChatApiError, ChatContent, ChatPlace, ChatSocket, SlackBot, SlackFrame, SlackUser, SocketInput,
+    ChatApiError, ChatContent, ChatEvent, ChatPlace, ChatPlatform, ChatPolicy, ChatSocket,
+    MessageList, SlackBot, SlackFrame, SlackUser, SocketInput, message_event,
 };
+use serde_json::json;
 
-use super::credential::ChatCredential;
+use super::credential::{ChatCredential, account_policies};
 use super::link_worker::{EventReply, LinkTasks, LinkWorker, PAUSE_MAX, wait_for_record};
 use super::slack_catch_up::{EarlierSlackMessages, SlackCatchUp, SlackGap};
 use super::speaker_names::SpeakerNames;
@@ -251,8 +253,11 @@ impl SlackLink {
                 }
             }
             SlackFrame::Disconnect { reason } => self.take_disconnect(place, &reason),
-            SlackFrame::Envelope { id, event: Some(event) } => {
+            SlackFrame::Envelope { id, event: Some(event), may_lack_files } => {
                 let mut event = *event;
+                if may_lack_files {
+                    self.add_files(&mut event);
+                }
                 let click = match &event.content {
                     ChatContent::Click { .. } => {
                         Some((event.place.clone(), event.sender.id.clone()))
@@ -266,8 +271,34 @@ impl SlackLink {
                 let reply = self.worker.pass_event(event);
                 self.sockets[place].pending.push(PendingEnvelope { id, reply, click });
             }
-            SlackFrame::Envelope { id, event: None } => self.acknowledge(place, &id),
+            SlackFrame::Envelope { id, event: None, .. } => self.acknowledge(place, &id),
             SlackFrame::Other => {}
+        }
+    }
+
+    /// Adds the files of the message to a mention that comes without them. The two events of a message come in
+    /// any order, and only the first counts.
+    fn add_files(&self, event: &mut ChatEvent) {
+        let Some(id) = event.event_id.rsplit(':').next().map(str::to_owned) else { return };
+        let setup = self.worker.setup();
+        let policies =
+            account_policies(&setup.loaded, &setup.env, ChatPlatform::Slack, &self.account);
+        let takes_files =
+            |policy: &ChatPolicy<'_>| policy.answers_in(&event.place) && policy.takes_files();
+        if !policies.iter().any(takes_files) {
+            return;
+        }
+        let thread = event.place.thread.as_deref().filter(|thread| *thread != id);
+        let found = self.bot.message(MessageList { chat: &event.place.chat, thread }, &id);
+        let message = found.unwrap_or_else(|error| {
+            tracing::info!(%error, "a mention is taken without its files");
+            None
+        });
+        let Some(mut message) = message else { return };
+        message["channel"] = json!(event.place.chat);
+        let whole = message_event(&message, &self.own, &self.account);
+        if let Some(whole) = whole.filter(|whole| whole.event_id == event.event_id) {
+            event.content = whole.content;
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Start at [`CommandReply`] and [`DaemonCommandError`].
 
+use camino::Utf8PathBuf;
 use heeler_model::daemon_status::DaemonStatus;
 use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{JobId, JobStatus, SessionId, WorkflowRunId};
@@ -64,12 +65,15 @@ pub struct DaemonCommandError {
     pub message: String,
     /// Advice on how to proceed.
     pub hint: Option<String>,
+    /// Directory that the repeated command must name, because a person has to agree to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<Utf8PathBuf>,
 }
 
 impl DaemonCommandError {
     /// Creates an error without a hint.
     pub fn new(kind: DaemonCommandErrorKind, message: impl Into<String>) -> DaemonCommandError {
-        DaemonCommandError { kind, message: message.into(), hint: None }
+        DaemonCommandError { kind, message: message.into(), hint: None, directory: None }
     }
 
     pub fn with_hint(self, hint: impl Into<String>) -> DaemonCommandError {

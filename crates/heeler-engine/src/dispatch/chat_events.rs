@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use heeler_config::{ChatLogLevel, WhileBusy};
+use heeler_config::{AttachmentConfig, ChatLogLevel, WhileBusy};
 use heeler_connect::{
-    BotCommand, ChatContent, ChatEvent, ChatFile, ChatPolicy, ChatRoute, FileVerdict,
+    BotCommand, ChatContent, ChatEvent, ChatFile, ChatPlatform, ChatPolicy, ChatRoute, FileVerdict,
     describe_files, judge_files, quote_earlier, route_message,
 };
 use heeler_model::session_choice::SessionChoice;
@@ -19,7 +19,7 @@ use jiff::SignedDuration;
 use super::chat_posts::conversation_place;
 use super::event::DispatchEffect;
 use super::transaction::DispatchTransaction;
-use crate::chat::{ChatGapChange, ChatPost, ChatPostAction, account_policies};
+use crate::chat::{ChatGapChange, ChatPost, ChatPostAction, account_policies, issue_of_place};
 use crate::command::CommandReply;
 use crate::dispatch_failure::DispatchFailure;
 
@@ -28,6 +28,9 @@ const EVENTS_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// Longest message, in bytes. Platforms have lower limits.
 const MESSAGE_BYTES_MAX: usize = 256 << 10;
+
+/// Text of a message that was spoken. Its transcript is added before the job starts.
+const VOICE_ONLY: &str = "I sent a voice message.";
 
 /// Time in which the messages of a person are counted.
 const FLOOD_PERIOD: SignedDuration = SignedDuration::from_mins(1);
@@ -118,7 +121,13 @@ impl DispatchTransaction<'_, '_> {
         text: &str,
         addresses_bot: bool,
     ) -> Result<ChatOutcome, DispatchFailure> {
-        let engaged = self.engaged_agent(event, policies)?;
+        // Where people talk to each other too, only a command continues a conversation without a mention.
+        let may_continue =
+            !event.platform.has_public_threads() || BotCommand::is_marked_command(text);
+        let engaged = match may_continue {
+            true => self.engaged_agent(event, policies)?,
+            false => None,
+        };
         Ok(match route_message(policies, event, text, addresses_bot, engaged) {
             ChatRoute::Agent { policy, text } => {
                 self.apply_chat_message(event, policies, policy, &text)?
@@ -200,7 +209,7 @@ impl DispatchTransaction<'_, '_> {
         {
             return Ok(outcome);
         }
-        let verdicts = judge_files(files, policy.files);
+        let verdicts = judge_files(files, policy.files, policy.voice);
         if text.is_empty() && verdicts.iter().all(|verdict| verdict.outcome.is_err()) {
             return self.refuse_files(event, &verdicts);
         }
@@ -276,7 +285,7 @@ impl DispatchTransaction<'_, '_> {
     ) -> Result<ChatOutcome, DispatchFailure> {
         let reasons: Vec<String> = verdicts
             .iter()
-            .filter_map(|FileVerdict { file, outcome }| {
+            .filter_map(|FileVerdict { file, outcome, .. }| {
                 let reason = outcome.as_ref().err()?;
                 Some(format!("\"{}\": {reason}", file.shown_name()))
             })
@@ -323,6 +332,7 @@ impl DispatchTransaction<'_, '_> {
         self.check_queue_space()?;
         self.enqueue_job(&job, agent, &wanted)?;
         self.effects.push(DispatchEffect::ShowChatJob { job: job.clone() });
+        self.acknowledge_on_github(event, policy)?;
         let conversation = match known.filter(|known| known.is_active) {
             Some(known) => known.id,
             None => {
@@ -383,6 +393,10 @@ impl DispatchTransaction<'_, '_> {
         event: &ChatEvent,
         text: &str,
     ) -> Result<(), DatabaseError> {
+        // Where everyone can write, strangers could make the fleet post everywhere.
+        if event.sender.is_outsider {
+            return Ok(());
+        }
         let day = self.now.to_string();
         let day = day.split('T').next().unwrap_or_default();
         let (channel, sender) = (event.place.channel(event.platform), &event.sender.id);
@@ -421,10 +435,12 @@ fn message_files(event: &ChatEvent) -> &[ChatFile] {
 
 /// Returns the text of a message with the list of its files.
 fn text_with_files(text: &str, verdicts: &[FileVerdict<'_>], folder: &str) -> String {
-    match (verdicts, text) {
-        ([], text) => text.to_owned(),
-        (verdicts, "") => describe_files(verdicts, folder),
-        (verdicts, text) => format!("{text}\n\n{}", describe_files(verdicts, folder)),
+    let is_spoken = verdicts.iter().any(|verdict| verdict.is_transcribed);
+    let text = if is_spoken && text.is_empty() { VOICE_ONLY } else { text };
+    match (verdicts.iter().all(|verdict| verdict.is_transcribed), text) {
+        (true, text) => text.to_owned(),
+        (false, "") => describe_files(verdicts, folder),
+        (false, text) => format!("{text}\n\n{}", describe_files(verdicts, folder)),
     }
 }
 
@@ -435,22 +451,26 @@ fn accepted_files(
     verdicts: &[FileVerdict<'_>],
     folder: String,
 ) -> Option<Box<MessageFiles>> {
-    let files = verdicts.iter().filter_map(|FileVerdict { file, outcome }| {
+    let files = verdicts.iter().filter_map(|FileVerdict { file, outcome, is_transcribed }| {
         let name = outcome.as_ref().ok()?.clone();
-        Some(MessageFile { name, media_type: file.media_type.clone(), source: file.source.clone() })
+        let (media_type, source) = (file.media_type.clone(), file.source.clone());
+        Some(MessageFile { name, media_type, source, is_voice: *is_transcribed })
     });
     let files: Vec<MessageFile> = files.collect();
-    let bytes_max = policy.files?.file_bytes_max();
+    let bytes_max = policy.files.map_or(0, AttachmentConfig::file_bytes_max);
     let (platform, account) = (event.platform.to_string(), event.account.clone());
     (!files.is_empty())
         .then(|| Box::new(MessageFiles { platform, account, folder, bytes_max, files }))
 }
 
 /// Returns the prompt of a message. Several people speak in a group, so each message names its speaker.
+/// On GitHub it names the issue too.
 fn spoken_prompt(event: &ChatEvent, text: &str) -> String {
-    match event.place.is_direct {
-        true => text.to_owned(),
-        false => format!("[{}] {text}", event.sender.name),
+    let issue = (event.platform == ChatPlatform::Github).then(|| issue_of_place(&event.place));
+    match (event.place.is_direct, issue.flatten()) {
+        (true, _) => text.to_owned(),
+        (false, Some(issue)) => format!("[{} on {issue}] {text}", event.sender.name),
+        (false, None) => format!("[{}] {text}", event.sender.name),
     }
 }
 

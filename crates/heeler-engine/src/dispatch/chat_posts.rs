@@ -179,8 +179,9 @@ fn answer_posts(
     let is_long = parts.len() > policy.posts_max;
     let shown = if is_long { 1 } else { parts.len() };
     let parts = parts.into_iter().take(shown).enumerate().map(|(number, text)| {
-        // The first part answers the message; the others follow it.
-        ChatPostAction::Say { text, reply_to: reply_to.clone().filter(|_| number == 0) }
+        // The first part answers the message; the others follow it. On GitHub, a reply selects the thread.
+        let is_reply = number == 0 || platform == ChatPlatform::Github;
+        ChatPostAction::Say { text, reply_to: reply_to.clone().filter(|_| is_reply) }
     });
     let file = is_long.then(|| {
         let name = format!("answer-{job}.md");

@@ -31,7 +31,7 @@ impl Dispatcher {
     /// process of a run creates jobs as children of that run's job. It may cancel and message only
     /// jobs that were started in its own conversation, and may continue only its own session and
     /// theirs.
-    pub(super) fn authorize_command(
+    fn authorize_command(
         &self,
         mut command: DaemonCommand,
         by: Caller,
@@ -216,7 +216,23 @@ impl Dispatcher {
         }
     }
 
-    pub(super) fn route_command(
+    /// Handles a command, or refuses it if its caller has no right to it.
+    pub(super) fn route_authorized_command(
+        &mut self,
+        command: DaemonCommand,
+        caller: Caller,
+        pending: PendingReply,
+    ) -> Option<(DispatchEvent, Option<PendingReply>)> {
+        match self.authorize_command(command, caller) {
+            Ok(command) => self.route_command(command, pending),
+            Err(refused) => {
+                pending.send(Err(refused));
+                None
+            }
+        }
+    }
+
+    fn route_command(
         &mut self,
         command: DaemonCommand,
         owed: PendingReply,

@@ -2,12 +2,14 @@
 //!
 //! Start at [`DispatchTransaction::add_github_task`].
 
+use heeler_connect::{ChatContent, ChatEvent, ChatPlatform, ChatPolicy};
 use heeler_model::WorkflowRunId;
 use heeler_model::calendar::ScheduleKey;
 use heeler_store::DatabaseError;
 
 use super::event::DispatchEffect;
 use super::transaction::DispatchTransaction;
+use crate::chat::issue_of_place;
 use crate::github::{GithubLane, GithubTask, GithubTaskOutcome, GithubTaskResult, IssueAddress};
 
 /// Most posts that wait. Messages beyond that are not posted.
@@ -127,6 +129,24 @@ impl DispatchTransaction<'_, '_> {
         let (owner, repo) = (head.owner.clone()?, head.repo.clone()?);
         let number = u64::try_from(head.issue_number?).ok()?;
         github.owns_repo(&owner, &repo).then_some(IssueAddress { owner, repo, number })
+    }
+
+    /// Reacts to a comment that is work for an agent, if its config says so.
+    pub(super) fn acknowledge_on_github(
+        &mut self,
+        event: &ChatEvent,
+        policy: &ChatPolicy<'_>,
+    ) -> Result<(), DatabaseError> {
+        let ChatContent::Message { id, .. } = &event.content else { return Ok(()) };
+        // Descriptions and comments on lines have IDs with a letter.
+        let comment = (event.platform == ChatPlatform::Github).then(|| id.parse::<u64>().ok());
+        let issue = issue_of_place(&event.place);
+        let (Some(Some(comment)), Some(issue), Some(_)) = (comment, issue, policy.live.acknowledge)
+        else {
+            return Ok(());
+        };
+        let id = format!("{} {}", GithubLane::Post.effect_kind(), uuid::Uuid::new_v4());
+        self.add_github_task(id, &GithubTask::React { issue, comment })
     }
 
     /// Reacts to the comment that started a run, so that its author knows that it was read.

@@ -300,6 +300,24 @@ impl DaemonSetup {
         found
     }
 
+    /// Returns true if an agent answers on GitHub, and webhooks may tell of new messages there.
+    pub fn hears_of_github_messages(&self) -> bool {
+        let has_chat =
+            |agent: &AgentConfig| agent.chat.as_ref().is_some_and(|it| it.github.is_some());
+        self.accepts_webhooks() && self.loaded.agents.iter().any(has_chat)
+    }
+
+    /// Returns the secret with which GitHub signs the webhooks that tell of new messages.
+    pub fn github_chat_secret(&self) -> Option<&str> {
+        if !self.hears_of_github_messages() {
+            return None;
+        }
+        let webhooks = self.loaded.fleets.first().and_then(|fleet| fleet.webhooks.as_ref());
+        let variable = webhooks?.secret_env.as_ref()?;
+        // An empty secret would accept a signature that anyone can make.
+        self.env.get(variable.as_str()).map(String::as_str).filter(|secret| !secret.is_empty())
+    }
+
     /// Returns true unless the config disables webhooks.
     pub fn accepts_webhooks(&self) -> bool {
         let webhooks = self.loaded.fleets.first().and_then(|fleet| fleet.webhooks.as_ref());

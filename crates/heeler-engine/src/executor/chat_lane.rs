@@ -16,10 +16,12 @@ use jiff::Timestamp;
 
 use super::{EffectExecutor, ExecutorContext};
 use crate::chat::{
-    ChatPost, ChatPostAction, ChatPostOutcome, ChatPostResult, execute_post, post_effect_kind,
+    ChatPost, ChatPostAction, ChatPostOutcome, ChatPostResult, PostContext, execute_post,
+    post_effect_kind,
 };
 use crate::dispatch_input::DispatchInput;
 use crate::fault::{self, FaultPoint};
+use crate::github::GithubConnections;
 use crate::thread_pool::{PoolShutdown, ThreadPool};
 use crate::work_limits::WorkSlots;
 
@@ -91,12 +93,13 @@ impl ChatLanes {
 }
 
 impl ChatLane {
-    fn start_pass(&self, shared: &Arc<ExecutorContext>) {
+    fn start_pass(&self, shared: &Arc<ExecutorContext>, connections: &Arc<GithubConnections>) {
         let Some(claim) = self.passes.claim() else { return };
         let pass = PostPass {
             platform: self.platform,
             progress: Arc::clone(&self.progress),
             shared: Arc::clone(shared),
+            connections: Arc::clone(connections),
         };
         self.pool.submit(move || {
             // A post that is committed from here on needs a pass of its own.
@@ -125,14 +128,16 @@ impl ChatLane {
 impl EffectExecutor {
     /// Makes the recorded posts.
     pub(crate) fn run_chat_posts(&self) {
-        self.chat.0.iter().for_each(|lane| lane.start_pass(&self.shared));
+        let connections = self.github.connections();
+        self.chat.0.iter().for_each(|lane| lane.start_pass(&self.shared, &connections));
     }
 
     /// Makes the posts again that failed earlier and are due.
     pub(crate) fn retry_chat_posts(&self) {
         let now = Instant::now();
         let due = self.chat.0.iter().filter(|lane| lane.take_due(now));
-        due.for_each(|lane| lane.start_pass(&self.shared));
+        let connections = self.github.connections();
+        due.for_each(|lane| lane.start_pass(&self.shared, &connections));
     }
 
     /// Returns the time of the next attempt at a post that failed.
@@ -146,6 +151,7 @@ struct PostPass {
     platform: ChatPlatform,
     progress: Arc<Mutex<PostProgress>>,
     shared: Arc<ExecutorContext>,
+    connections: Arc<GithubConnections>,
 }
 
 impl PostPass {
@@ -232,7 +238,9 @@ impl PostPass {
         let is_own = first_pass_at.is_some_and(|at| effect.created_at > at);
         let is_first = effect.attempts == 0 && is_own;
         let setup = self.shared.setup();
-        let outcome = execute_post(&setup, reader, (effect, &post), is_first, now);
+        let context =
+            PostContext { setup: &setup, db: reader, connections: &self.connections, now };
+        let outcome = execute_post(&context, (effect, &post), is_first);
         fault::reach(FaultPoint::ChatPosted);
         let state = match &outcome {
             ChatPostOutcome::Postponed { until, .. } => {

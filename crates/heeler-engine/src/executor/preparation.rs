@@ -275,9 +275,16 @@ pub(super) fn resolve_request(
     request.forked_from = sessions::find_forked_job(&fleet.dir, readers, wanted);
     request.skill_files = skill_files(readers, setup, wanted)?;
     if let Some(files) = &wanted.files {
-        for problem in receive_files(setup, files, &request.working_directory) {
+        let received = receive_files(setup, (agent, files), &request.working_directory);
+        // Without its transcript, a spoken message has no content.
+        let added = received.map_err(|reason| {
+            let text = format!("the voice message could not be transcribed: {reason}");
+            DaemonCommandError::new(DaemonCommandErrorKind::Trouble, text)
+        })?;
+        request.has_transcript = files.files.iter().any(|file| file.is_voice);
+        for text in added {
             request.brief.prompt.push('\n');
-            request.brief.prompt.push_str(&problem);
+            request.brief.prompt.push_str(&text);
         }
         fault::reach(FaultPoint::FilesReceived);
     }

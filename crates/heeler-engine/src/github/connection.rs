@@ -27,7 +27,7 @@ const KEY_BYTES_MAX: u64 = 64 << 10;
 /// Connection to GitHub.
 #[derive(Debug)]
 pub(crate) struct GithubConnection {
-    pub(super) client: GithubClient,
+    pub(crate) client: GithubClient,
     bot: String,
     login: OnceLock<String>,
 }

@@ -103,7 +103,7 @@ pub(crate) fn execute_task(
 impl DaemonSetup {
     /// Refuses a repository that the config does not name, also if it named it when the task was
     /// recorded.
-    fn check_own_repo(&self, issue: &IssueAddress) -> Result<(), String> {
+    pub(crate) fn check_own_repo(&self, issue: &IssueAddress) -> Result<(), String> {
         let github = self.root().and_then(|root| root.github.as_ref());
         match github.is_some_and(|it| it.owns_repo(&issue.owner, &issue.repo)) {
             true => Ok(()),

@@ -28,10 +28,10 @@ impl fmt::Display for IssueAddress {
 
 /// Failure of an attempt.
 #[derive(Debug)]
-pub(super) struct TaskFailure {
-    pub(super) message: String,
+pub(crate) struct TaskFailure {
+    pub(crate) message: String,
     /// True if a later attempt may succeed.
-    pub(super) is_transient: bool,
+    pub(crate) is_transient: bool,
 }
 
 impl From<heeler_github::GithubError> for TaskFailure {

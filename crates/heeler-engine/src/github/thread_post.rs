@@ -19,7 +19,7 @@ const POST_BYTES_MAX: usize = 60_000;
 pub(super) const SEARCHED_MAX: usize = 1_000;
 
 /// Difference between the clocks of this machine and of GitHub that does not matter.
-const CLOCK_SKEW: SignedDuration = SignedDuration::from_hours(1);
+pub(super) const CLOCK_SKEW: SignedDuration = SignedDuration::from_hours(1);
 
 /// Beginning of a mark. No text of an agent may contain it.
 const MARK_BEGIN: &str = "<!-- heeler:";
@@ -44,16 +44,16 @@ pub(super) fn mark_text(text: &str, mark: &str) -> String {
     format!("{text}{cut}\n\n{mark}")
 }
 
-/// Posts a comment, unless an earlier attempt has.
+/// Posts a comment, unless an earlier attempt has; returns its ID.
 pub(super) fn post_comment(
     connection: &GithubConnection,
     effect: &EffectRecord,
     issue: &IssueAddress,
     text: &str,
-) -> Result<(), TaskFailure> {
+) -> Result<u64, TaskFailure> {
     let mark = post_mark(effect);
     match find_comment(connection, issue, &mark, effect.created_at)? {
-        Some(_) => Ok(()),
+        Some(comment) => Ok(comment),
         None => create_comment(connection, issue, &mark_text(text, &mark)),
     }
 }
@@ -74,7 +74,7 @@ pub(super) fn edit_checklist(
             connection.client.update_comment(&repo, comment, &text)?;
             Ok(())
         }
-        None => create_comment(connection, issue, &text),
+        None => create_comment(connection, issue, &text).map(drop),
     }
 }
 
@@ -99,10 +99,10 @@ fn create_comment(
     connection: &GithubConnection,
     issue: &IssueAddress,
     text: &str,
-) -> Result<(), TaskFailure> {
+) -> Result<u64, TaskFailure> {
     let repo = issue.github_repo()?;
     match connection.client.create_comment(&repo, issue.number, text) {
-        Ok(_) => Ok(()),
+        Ok(comment) => Ok(comment.id),
         // Whether it was executed is unknown. The next attempt looks for the mark.
         Err(error @ GithubError::BadAnswer { .. }) => {
             Err(TaskFailure { message: error.to_string(), is_transient: true })

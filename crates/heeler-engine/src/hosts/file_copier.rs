@@ -1,17 +1,19 @@
-//! Keeps copies of the transcripts of other hosts' runs, so that every host shows the rows of every job.
+//! Keeps copies of the files of other hosts' runs, so that every host shows the rows and files of every
+//! job.
 //!
 //! A copy is synced before the database records that this host has it. A part that was copied in part, or
 //! twice, is recognized by the length of the copy. Start at [`FileCopier::start`].
 
-use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use camino::Utf8Path;
 use heeler_model::error_chain;
-use heeler_store::{HostLink, ReceivedPart, StateDir};
+use heeler_store::{HostLink, ReceivedPart, SharedFileForm, StateDir};
 use heeler_transcript::{
     AppendError, OsDisk, TranscriptOpenError, TranscriptWriter, TranscriptWriterOptions,
     create_folder, untrusted_file,
@@ -95,7 +97,7 @@ impl CopierThread {
                 Ok(true) => Duration::ZERO,
                 Ok(false) => COPY_INTERVAL,
                 Err(why) => {
-                    tracing::warn!(why, "transcripts of other hosts are copied later");
+                    tracing::warn!(why, "files of other hosts are copied later");
                     self.link = None;
                     // The end of a connection is a hint too, and must not end the delay.
                     if !rest(events, RETRY_DELAY) {
@@ -156,13 +158,18 @@ fn rest(events: &Receiver<CopierEvent>, time: Duration) -> bool {
 
 /// Appends a part to this host's copy, unless the copy is another file by now.
 fn copy_part(dir: &StateDir, part: &ReceivedPart) -> Result<(), String> {
-    let Some(path) = dir.shared_file(&part.path) else {
-        tracing::error!(path = part.path, host = part.host, "no transcript is at this path");
+    let Some((form, path)) = dir.shared_file(&part.path) else {
+        tracing::error!(path = part.path, host = part.host, "hosts share no file at this path");
         return Ok(());
     };
-    match append_part(&path, part) {
+    let copied = match form {
+        SharedFileForm::Transcript => append_part(&path, part),
+        SharedFileForm::Text => append_bytes(&path, part),
+        SharedFileForm::Whole => add_to_draft(&path, part),
+    };
+    match copied {
         Err(CopyFault::Other(why)) => {
-            tracing::warn!(%path, host = part.host, why, "a transcript is not copied");
+            tracing::warn!(%path, host = part.host, why, "a file is not copied");
             Ok(())
         }
         Err(CopyFault::Disk(why)) => Err(why),
@@ -179,9 +186,24 @@ enum CopyFault {
     Other(String),
 }
 
-fn append_part(path: &Utf8Path, part: &ReceivedPart) -> Result<(), CopyFault> {
-    let disk = |error: &(dyn std::error::Error + 'static)| CopyFault::Disk(error_chain(error));
-    let other = |why: &str| Err(CopyFault::Other(why.to_owned()));
+fn disk(error: &(dyn std::error::Error + 'static)) -> CopyFault {
+    CopyFault::Disk(error_chain(error))
+}
+
+fn other(why: &str) -> Result<(), CopyFault> {
+    Err(CopyFault::Other(why.to_owned()))
+}
+
+fn open_fault(error: io::Error) -> CopyFault {
+    match error.kind() {
+        // A link or a pipe.
+        io::ErrorKind::InvalidInput => CopyFault::Other(error.to_string()),
+        _ => disk(&error),
+    }
+}
+
+/// Returns the bytes of a part that a copy lacks; none if it has them all.
+fn missing_bytes<'p>(path: &Utf8Path, part: &'p ReceivedPart) -> Result<&'p [u8], CopyFault> {
     if let Some(folder) = path.parent() {
         create_folder(&OsDisk, folder).map_err(|error| disk(&error))?;
     }
@@ -192,21 +214,55 @@ fn append_part(path: &Utf8Path, part: &ReceivedPart) -> Result<(), CopyFault> {
         Err(error) => return Err(disk(&error)),
     };
     if length < part.start {
-        return other("its beginning is not here");
+        return Err(CopyFault::Other("its beginning is not here".to_owned()));
     }
     let end = part.start + part.bytes.len() as u64;
     if length >= end {
-        return Ok(());
+        return Ok(&[]);
     }
     // A copy that ends within the part was interrupted, if it has the same bytes.
-    let there = &part.bytes[..(length - part.start) as usize];
+    let (there, missing) = part.bytes.split_at((length - part.start) as usize);
     let mut found = vec![0; there.len()];
     if !there.is_empty() {
-        let file = untrusted_file::open(path).map_err(|error| disk(&error))?;
+        let file = untrusted_file::open(path).map_err(open_fault)?;
         file.read_exact_at(&mut found, part.start).map_err(|error| disk(&error))?;
     }
-    if found != there {
-        return other("this host has another transcript of that name");
+    match found == there {
+        true => Ok(missing),
+        false => Err(CopyFault::Other("this host has another file of that name".to_owned())),
+    }
+}
+
+/// Appends a part to a copy that is no transcript, and syncs it.
+fn append_bytes(path: &Utf8Path, part: &ReceivedPart) -> Result<(), CopyFault> {
+    let missing = missing_bytes(path, part)?;
+    let mut options = File::options();
+    options.append(true).create(true).mode(0o600);
+    let mut file = untrusted_file::open_with(&mut options, path).map_err(open_fault)?;
+    file.write_all(missing).and_then(|()| file.sync_all()).map_err(|error| disk(&error))
+}
+
+/// Adds a part to the draft of a file that gets its name when it is complete.
+fn add_to_draft(path: &Utf8Path, part: &ReceivedPart) -> Result<(), CopyFault> {
+    // Such a file never changes: it is complete, or this host sent it.
+    if path.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let Some((folder, name)) = path.parent().zip(path.file_name()) else {
+        return other("it has no folder");
+    };
+    let draft = folder.join(format!(".{name}.copy"));
+    append_bytes(&draft, part)?;
+    if !part.is_last {
+        return Ok(());
+    }
+    std::fs::rename(&draft, path).map_err(|error| disk(&error))?;
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| disk(&error))
+}
+
+fn append_part(path: &Utf8Path, part: &ReceivedPart) -> Result<(), CopyFault> {
+    if missing_bytes(path, part)?.is_empty() {
+        return Ok(());
     }
     let opened = TranscriptWriter::open(path, TranscriptWriterOptions::default());
     let mut writer = match opened {
@@ -236,7 +292,52 @@ mod tests {
 
     fn part(start: u64, text: &str) -> ReceivedPart {
         let bytes = text.as_bytes().to_vec();
-        ReceivedPart { number: 1, host: "beta".to_owned(), path: String::new(), start, bytes }
+        ReceivedPart {
+            number: 1,
+            host: "beta".to_owned(),
+            path: String::new(),
+            start,
+            bytes,
+            is_last: false,
+        }
+    }
+
+    #[test]
+    fn a_copy_of_text_grows_and_follows_no_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Utf8PathBuf::from_path_buf(folder.path().join("jobs/output.log")).unwrap();
+        append_bytes(&path, &part(0, "one\ntw")).unwrap();
+        append_bytes(&path, &part(0, "one\ntw")).unwrap();
+        append_bytes(&path, &part(6, "o\n")).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\n");
+        let gap = append_bytes(&path, &part(50, "x")).unwrap_err();
+        assert!(matches!(gap, CopyFault::Other(_)), "{gap:?}");
+        std::fs::remove_file(&path).unwrap();
+        let target = folder.path().join("target");
+        std::fs::write(&target, "").unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        let link = append_bytes(&path, &part(0, "a part that is longer than the link"));
+        assert!(matches!(link.unwrap_err(), CopyFault::Other(_)));
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "");
+    }
+
+    #[test]
+    fn a_whole_file_has_its_name_when_it_is_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Utf8PathBuf::from_path_buf(folder.path().join("files/0-a.md")).unwrap();
+        add_to_draft(&path, &part(0, "one ")).unwrap();
+        assert!(!path.exists());
+        let last = ReceivedPart { is_last: true, ..part(4, "two") };
+        for _ in 0..2 {
+            add_to_draft(&path, &last).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "one two");
+        }
+        // A part that was copied, of which that is not on record, has no effect.
+        add_to_draft(&path, &part(0, "one ")).unwrap();
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        let empty = Utf8PathBuf::from_path_buf(folder.path().join("files/0-b.md")).unwrap();
+        add_to_draft(&empty, &ReceivedPart { is_last: true, ..part(0, "") }).unwrap();
+        assert_eq!(std::fs::read(&empty).unwrap(), b"");
     }
 
     #[test]

@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 use heeler_model::{RunId, error_chain};
 use heeler_store::{
     DatabaseError, DatabaseOpenError, HOST_COMMANDS_AT_ONCE, HostCommandRow, HostFacts, HostLink,
-    HostReportRow, HostState, StoreOpenError, StoreReader,
+    HostReportRow, HostState, StoreOpenError,
 };
-use jiff::{SignedDuration, Timestamp};
 
 use super::file_copier::FileCopier;
 use super::file_shipper::FileShipper;
@@ -41,9 +40,6 @@ const COMMANDS_MAX: usize = 512;
 
 /// Capacity of the thread's channel: an answer to each command, a hint, and the end.
 const DUTY_EVENTS_MAX: usize = COMMANDS_MAX + HOST_COMMANDS_AT_ONCE + 2;
-
-/// Overlap of two lists of recent runs, for a clock that is set back.
-const LISTING_MARGIN: SignedDuration = SignedDuration::from_mins(1);
 
 /// Event for the thread.
 enum DutyEvent {
@@ -74,7 +70,7 @@ impl LeaderDuty {
     ) -> Result<LeaderDuty, DaemonOpenError> {
         let (events, received) = sync_channel(DUTY_EVENTS_MAX);
         let answers = events.clone();
-        let (dir, begun_at) = (fleet.dir.clone(), (fleet.now)());
+        let dir = fleet.dir.clone();
         let mut duty = DutyThread {
             fleet,
             instance,
@@ -83,10 +79,9 @@ impl LeaderDuty {
             answers,
             hint: HintFlag::default(),
             link: None,
-            shipper: FileShipper::start(dir.clone(), begun_at).map_err(DaemonOpenError::Thread)?,
+            shipper: FileShipper::start(dir.clone()).map_err(DaemonOpenError::Thread)?,
             _copier: FileCopier::start(dir).map_err(DaemonOpenError::Thread)?,
             commits: None,
-            listed_at: begun_at,
             executing: HashSet::new(),
             sent_reports: HashMap::new(),
         };
@@ -129,8 +124,6 @@ struct DutyThread {
     _copier: FileCopier,
     /// Number of commits when the runs of this host were looked at.
     commits: Option<i64>,
-    /// Time of that look.
-    listed_at: Timestamp,
     /// Commands that have no answer yet.
     executing: HashSet<String>,
     /// Reports that the dispatcher has, with their number and the time.
@@ -210,16 +203,8 @@ impl DutyThread {
         if !pulse.is_own {
             return Ok(false);
         }
-        if self.commits != Some(pulse.commits)
-            && let Ok(reader) = StoreReader::open(&self.fleet.dir)
-        {
-            let open = reader.uncommitted_runs().map_err(failed)?;
-            let own = open.iter().filter(|run| !run.is_elsewhere(&self.fleet.dir));
-            self.shipper.set_runs(own.map(|run| run.id).collect());
-            let now = (self.fleet.now)();
-            let recent = link.runs_since(self.listed_at - LISTING_MARGIN).map_err(failed)?;
-            self.shipper.add_recent(recent);
-            self.listed_at = now;
+        if self.commits != Some(pulse.commits) {
+            self.shipper.set_runs(link.unshipped_runs().map_err(failed)?);
             self.commits = Some(pulse.commits);
         }
         if pulse.open_commands > 0 && self.executing.len() < COMMANDS_MAX {

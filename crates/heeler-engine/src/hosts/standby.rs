@@ -147,8 +147,7 @@ impl StandbyDaemon {
             move || known.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         let watchdog = RunnerWatchdog::start(fleet.clone(), silence_max, live)
             .map_err(DaemonOpenError::Thread)?;
-        let shipper = FileShipper::start(fleet.dir.clone(), (fleet.now)());
-        let shipper = shipper.map_err(DaemonOpenError::Thread)?;
+        let shipper = FileShipper::start(fleet.dir.clone()).map_err(DaemonOpenError::Thread)?;
         let copier = FileCopier::start(fleet.dir.clone()).map_err(DaemonOpenError::Thread)?;
         Ok(StandbyDaemon {
             fleet,
@@ -263,7 +262,7 @@ impl StandbyDaemon {
         self.link = None;
         self.pulse.lease_left = Duration::ZERO;
         if self.link_failed_at.is_none_or(|at| at.elapsed() >= LINK_LOG_INTERVAL) {
-            tracing::warn!(why, "cannot reach the database");
+            tracing::warn!(why, "cannot use the database");
             self.link_failed_at = Some(Instant::now());
         }
     }
@@ -324,9 +323,7 @@ impl StandbyDaemon {
     /// Takes over own runs that have no result on record, and delivers what is on record for them. Returns
     /// false if the records could not be read.
     fn check_runs(&mut self) -> bool {
-        if self.link.is_none() {
-            return false;
-        }
+        let Some(link) = &self.link else { return false };
         let due = |(at, _): &(Instant, RunId)| *at <= Instant::now();
         let retried: Vec<RunId> =
             self.unsettled.extract_if(.., |it| due(it)).map(|(_, run)| run).collect();
@@ -336,6 +333,7 @@ impl StandbyDaemon {
         // Without tables there are no runs yet; other problems are those of the link too.
         let Ok(reader) = StoreReader::open(&self.fleet.dir) else { return false };
         let Ok(open) = reader.uncommitted_runs() else { return false };
+        let Ok(unshipped) = link.unshipped_runs() else { return false };
         let own = open.iter().filter(|run| !run.is_elsewhere(&self.fleet.dir));
         let own: BTreeSet<RunId> = own.map(|run| run.id).collect();
         let known = {
@@ -346,7 +344,7 @@ impl StandbyDaemon {
         if !std::mem::replace(&mut self.has_swept_runs, true) || !known.is_subset(&own) {
             self.executor.end_given_up_runs();
         }
-        self.shipper.set_runs(own.iter().copied().collect());
+        self.shipper.set_runs(unshipped);
         for run in own.difference(&known) {
             tracing::info!(%run, "a run of this host has no result yet");
             self.executor.adopt_run(*run);

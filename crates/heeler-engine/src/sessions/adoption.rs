@@ -32,32 +32,28 @@ pub(crate) struct SessionAdoption {
     adopted: AdoptedSession,
 }
 
+/// Native session to adopt, as a command names it.
+pub(super) struct NativeSessionChoice<'c> {
+    pub(super) id: &'c str,
+    pub(super) agent: &'c str,
+    /// Directory to which a person has agreed.
+    pub(super) agreed_directory: Option<&'c Utf8Path>,
+}
+
 /// Copies a native session.
 pub(super) fn adopt_native_session(
     fleet: &EngineContext,
     setup: &DaemonSetup,
     reader: &StoreReader,
-    id: &str,
-    agent: &str,
+    source: &NativeSessionChoice<'_>,
 ) -> Result<SessionAdoption, DaemonCommandError> {
-    let agent = setup.find_agent(agent)?;
+    let id = source.id;
+    let agent = setup.find_agent(source.agent)?;
     let name = &agent.name;
     let runtime = agent.runtime.kind();
     refuse_unread_program(id)?;
     let (program, id) = NativeProgram::split_id(id);
-    let (fits, runtimes) = match program {
-        NativeProgram::Claude => {
-            (matches!(runtime, RuntimeType::Sdk | RuntimeType::Cli), "runtime sdk or cli")
-        }
-        NativeProgram::Codex => (runtime == RuntimeType::Codex, "runtime codex"),
-        NativeProgram::Qwen => (is_program(agent, program), "program qwen"),
-        NativeProgram::Gemini => (is_program(agent, program), "program gemini"),
-    };
-    if !fits {
-        let message = format!("the session is {program}'s, which {name} does not run");
-        let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
-        return Err(refused.with_hint(format!("--as names an agent with {runtimes}")));
-    }
+    refuse_other_program(agent, program)?;
     let given = environment::select_environment(agent, &setup.env)
         .map_err(|error| internal_error(&error))?;
     let variable = |name: &str| given.env.get(name).map(String::as_str);
@@ -83,6 +79,9 @@ pub(super) fn adopt_native_session(
     refuse_opened(fleet, program, &found.id)?;
     // A session continues where it was used: Claude looks for it under that directory, and the
     // messages are about its files.
+    if let Some(cwd) = &found.cwd {
+        refuse_foreign_directory(setup, cwd, source.agreed_directory)?;
+    }
     let cwd = found.cwd.clone().unwrap_or_else(|| agent.working_directory.clone());
     let log_path = StateDir::session_log_relative(&cwd, &found.id);
     let rows = NativeRows::open(&found, DisplayRedactor::new(&given.secrets))
@@ -117,6 +116,52 @@ pub(super) fn adopt_native_session(
     Ok(build_adoption(session))
 }
 
+/// Refuses an agent that does not run the program that made a native session.
+fn refuse_other_program(
+    agent: &AgentConfig,
+    program: NativeProgram,
+) -> Result<(), DaemonCommandError> {
+    let runtime = agent.runtime.kind();
+    let (fits, runtimes) = match program {
+        NativeProgram::Claude => {
+            (matches!(runtime, RuntimeType::Sdk | RuntimeType::Cli), "runtime sdk or cli")
+        }
+        NativeProgram::Codex => (runtime == RuntimeType::Codex, "runtime codex"),
+        NativeProgram::Qwen => (is_program(agent, program), "program qwen"),
+        NativeProgram::Gemini => (is_program(agent, program), "program gemini"),
+    };
+    if fits {
+        return Ok(());
+    }
+    let message = format!("the session is {program}'s, which {} does not run", agent.name);
+    let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
+    Err(refused.with_hint(format!("--as names an agent with {runtimes}")))
+}
+
+/// Refuses a directory outside of the fleet's working directories, unless a person has agreed to it.
+/// An agent could have written it into a file of the program, in order to work there.
+fn refuse_foreign_directory(
+    setup: &DaemonSetup,
+    cwd: &Utf8Path,
+    agreed: Option<&Utf8Path>,
+) -> Result<(), DaemonCommandError> {
+    // A path with a link in it may lead elsewhere tomorrow.
+    let is_real = cwd.canonicalize_utf8().is_ok_and(|real| real == cwd);
+    let contains = |agent: &AgentConfig| {
+        real_folder(&agent.working_directory).is_ok_and(|folder| cwd.starts_with(folder))
+    };
+    if agreed == Some(cwd) || (is_real && setup.loaded.agents.iter().any(contains)) {
+        return Ok(());
+    }
+    let message = format!(
+        "the session would continue in {cwd}, which is outside of the fleet's working directories"
+    );
+    let refused = DaemonCommandError::new(DaemonCommandErrorKind::Unconfirmed, message).with_hint(
+        "if you made the session there: heeler session adopt --yes, or `directory` in a request",
+    );
+    Err(DaemonCommandError { directory: Some(cwd.to_owned()), ..refused })
+}
+
 /// Returns true if the agent's program is the one that made a native session.
 fn is_program(agent: &AgentConfig, program: NativeProgram) -> bool {
     agent.runtime.program().is_some_and(|it| it.name() == program.as_str())
@@ -127,13 +172,24 @@ fn refuse_unread_program(id: &str) -> Result<(), DaemonCommandError> {
     let known = id.split_once(':').and_then(|(name, _)| find_known_agent(name));
     let is_read = |name: &str| NativeProgram::ALL.iter().any(|it| it.as_str() == name);
     let Some(known) = known.filter(|known| !is_read(known.name)) else { return Ok(()) };
-    let reason = match known.name {
-        "opencode" => " has them in a database beside its keys, which Heeler does not open",
-        _ => " has them in a form that Heeler does not read",
+    let as_text = "give an agent the conversation as text, in the prompt of a job";
+    let (reason, hint) = match known.name {
+        "opencode" => {
+            ("has them in a database beside its keys, which Heeler does not open", as_text)
+        }
+        "claude-acp" => (
+            "keeps those of Claude Code",
+            "heeler session adopt ID --as AGENT, with an agent of runtime sdk",
+        ),
+        "codex-acp" => (
+            "keeps those of Codex",
+            "heeler session adopt codex:ID --as AGENT, with an agent of runtime codex",
+        ),
+        _ => ("has them in a form that Heeler does not read", as_text),
     };
-    let message = format!("native sessions of {} cannot be adopted: it{reason}", known.title);
+    let message = format!("native sessions of {} cannot be adopted: it {reason}", known.title);
     let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
-    Err(refused.with_hint("give an agent the conversation as text, in the prompt of a job"))
+    Err(refused.with_hint(hint))
 }
 
 /// Refuses a native session that a run of this fleet opened: two sessions of Heeler would continue it
@@ -315,4 +371,26 @@ fn copy_native_log(
     write_new_file(&OsDisk, &log, &mut rows, ADOPTED_BYTES_MAX)
         .map_err(|error| internal_error(&error))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_config::KNOWN_AGENTS;
+
+    use super::*;
+
+    #[test]
+    fn native_sessions_of_each_known_agent_are_read_or_refused_with_a_reason() {
+        for known in KNOWN_AGENTS {
+            let is_read = NativeProgram::ALL.iter().any(|it| it.as_str() == known.name);
+            let refused = refuse_unread_program(&format!("{}:some-session", known.name));
+            assert_eq!(refused.is_ok(), is_read, "{}", known.name);
+            if let Err(refused) = refused {
+                assert!(refused.message.contains(known.title), "{}", refused.message);
+                assert!(refused.hint.is_some(), "{}", refused.message);
+            }
+        }
+        let refused = refuse_unread_program("codex-acp:some-session").unwrap_err();
+        assert!(refused.hint.is_some_and(|hint| hint.contains("codex:ID")));
+    }
 }

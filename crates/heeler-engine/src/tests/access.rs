@@ -1,7 +1,7 @@
 //! Users, tokens and logins in a daemon.
 
 use heeler_model::{AccessScope, AccessToken, BrowserLogin, RunId, TokenId, secret_hash};
-use heeler_store::{DatabaseError, StoreWriteError};
+use heeler_store::{DatabaseError, PushBrowser, StoreWriteError};
 use jiff::{SignedDuration, Timestamp};
 
 use super::EngineFixture;
@@ -183,4 +183,38 @@ fn what_is_ordered_shows_no_hash() {
     let orders = [create("ci", "s", None), set(None, "h"), log_in("c", by_password("h"))];
     let shown = format!("{orders:?}");
     assert_eq!(shown, "[CreateToken(ci, read), SetPassword(ann, None), Login(ann)]");
+}
+
+#[test]
+fn notices_of_browsers_end_with_the_password_of_their_owner_and_with_all_logins() {
+    let place = EngineFixture::new("success");
+    let put = |owner: &str, endpoint: &str| {
+        let browser = PushBrowser {
+            id: PushBrowser::id_of(endpoint),
+            channel: "browsers".to_owned(),
+            owner: owner.to_owned(),
+            label: "phone".to_owned(),
+            added_at: Timestamp::UNIX_EPOCH,
+            endpoint: endpoint.to_owned(),
+            public_key: "key".to_owned(),
+            auth_secret: "secret".to_owned(),
+        };
+        let put: Result<_, StoreWriteError<DatabaseError>> =
+            place.store().write(move |tx| tx.put_push_browser(&browser));
+        put.unwrap();
+    };
+    put("ann", "https://push.example/1");
+    put("ann", "https://push.example/2");
+    put("bob", "https://push.example/3");
+    let running = place.daemon(DaemonMode::Permanent, CONFIG);
+    let owners = || -> Vec<String> {
+        let browsers = place.reader().push_browsers().unwrap();
+        browsers.into_iter().map(|browser| browser.owner).collect()
+    };
+    assert_eq!(owners(), ["ann", "ann", "bob"]);
+    ask(&running, set(None, "first")).unwrap();
+    assert_eq!(owners(), ["bob"]);
+    ask(&running, AccessOperation::LogoutAll).unwrap();
+    assert_eq!(owners(), [""; 0]);
+    running.stop(StopMode::KeepJobs);
 }

@@ -1,11 +1,14 @@
 //! Search for many patterns in one pass, and for incomplete patterns at the end of a text.
 //!
 //! A folded matcher ignores line breaks, white space and their escapes, because programs break long
-//! base64 and hex texts into lines. Its patterns contain none of these bytes. Start at
-//! [`PatternMatcher`].
+//! base64 and hex texts into lines. Its patterns contain none of these bytes.
+//!
+//! The automaton that finds the patterns is built for the first text that contains the first bytes of
+//! a pattern. Most runs end without such a text. Start at [`PatternMatcher`].
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use aho_corasick::Anchored;
 use aho_corasick::automaton::{Automaton as _, StateID};
@@ -17,11 +20,27 @@ const GAP_BYTES_MAX: usize = 64;
 /// First bytes of the sequences that a folded matcher ignores.
 const GAPS: [u8; 5] = *b" \t\r\n\\";
 
+/// Most bytes of a pattern that are compared before the automaton is used.
+const BEGINNING_BYTES_MAX: usize = 8;
+
 /// Finds all occurrences of a set of patterns.
 pub(super) struct PatternMatcher {
-    automaton: NFA,
+    patterns: BTreeSet<String>,
+    automaton: OnceLock<NFA>,
     start_filter: BytePairFilter,
+    /// First bytes of each pattern, sorted and all of the same length.
+    beginnings: Vec<Vec<u8>>,
     folded: bool,
+}
+
+/// Comparison of a text with the first bytes of all patterns.
+#[derive(PartialEq)]
+enum PatternBeginning {
+    /// No pattern begins like the text.
+    No,
+    /// The text is too short to tell.
+    Open,
+    Yes,
 }
 
 /// Byte pairs that can begin a pattern. This filter alone skips nearly all text.
@@ -74,18 +93,77 @@ impl PatternMatcher {
 
     fn new(patterns: impl Iterator<Item = String>, folded: bool) -> Self {
         let patterns: BTreeSet<String> = patterns.collect();
-        let automaton = NFA::builder()
-            // The automaton's own prefilter does not know that base64 may be broken into lines.
-            .prefilter(false)
-            .build(&patterns)
-            .expect("secrets are environment values, far below the automaton's 2^31 states");
-        let beginnings = BytePairFilter::new(&patterns, folded);
-        Self { automaton, start_filter: beginnings, folded }
+        let start_filter = BytePairFilter::new(&patterns, folded);
+        let shortest = patterns.iter().map(String::len).min().unwrap_or_default();
+        let length = shortest.min(BEGINNING_BYTES_MAX);
+        let beginnings = patterns.iter().map(|pattern| pattern.as_bytes()[..length].to_vec());
+        let mut beginnings: Vec<Vec<u8>> = beginnings.collect();
+        beginnings.dedup();
+        Self { patterns, automaton: OnceLock::new(), start_filter, beginnings, folded }
+    }
+
+    fn automaton(&self) -> &NFA {
+        self.automaton.get_or_init(|| {
+            NFA::builder()
+                // The automaton's own prefilter does not know that base64 may be broken into lines.
+                .prefilter(false)
+                .build(&self.patterns)
+                .expect("secrets are environment values, far below the automaton's 2^31 states")
+        })
+    }
+
+    /// Compares the first significant bytes of a text with those of all patterns.
+    fn beginning_of(&self, bytes: &[u8]) -> PatternBeginning {
+        if self.folded && bytes.first().is_some_and(|first| GAPS.contains(first)) {
+            return PatternBeginning::No;
+        }
+        let length = self.beginnings.first().map_or(0, Vec::len);
+        let mut beginning = [0; BEGINNING_BYTES_MAX];
+        let (mut count, mut at, mut gap) = (0, 0, 0);
+        while count < length && at < bytes.len() {
+            // A pattern never begins with a gap.
+            let skip = if at == 0 { 0 } else { self.gap_len(&bytes[at..]) };
+            if skip > 0 {
+                (at, gap) = (at + skip, gap + skip);
+                if gap > GAP_BYTES_MAX {
+                    return PatternBeginning::No;
+                }
+                continue;
+            }
+            beginning[count] = bytes[at];
+            (count, at, gap) = (count + 1, at + 1, 0);
+        }
+        let beginning = &beginning[..count];
+        let place = self.beginnings.partition_point(|known| known[..count] < *beginning);
+        match self.beginnings.get(place) {
+            Some(known) if known[..count] == *beginning => match count < length {
+                true => PatternBeginning::Open,
+                false => PatternBeginning::Yes,
+            },
+            _ => PatternBeginning::No,
+        }
+    }
+
+    /// Returns true if the beginning of a pattern occurs.
+    fn may_occur_in(&self, bytes: &[u8]) -> bool {
+        let mut at = 0;
+        while at < bytes.len() {
+            at += self.start_filter.first_candidate(&bytes[at..]);
+            if self.beginning_of(&bytes[at..]) == PatternBeginning::Yes {
+                return true;
+            }
+            at += 1;
+        }
+        false
     }
 
     /// Returns the ranges of all occurrences. Of those that end together, only the longest.
     pub(super) fn find(&self, bytes: &[u8]) -> Vec<Range<usize>> {
         let mut spans = Vec::new();
+        if !self.may_occur_in(bytes) {
+            return spans;
+        }
+        let automaton = self.automaton();
         let start = self.start(Anchored::No);
         let (mut state, mut at, mut gap) = (start, 0, 0);
         while at < bytes.len() {
@@ -103,9 +181,9 @@ impl PatternMatcher {
                 }
                 continue;
             }
-            state = self.automaton.next_state(Anchored::No, state, bytes[at]);
+            state = automaton.next_state(Anchored::No, state, bytes[at]);
             (at, gap) = (at + 1, 0);
-            if self.automaton.is_match(state) {
+            if automaton.is_match(state) {
                 // The longest match covers the shorter ones that end here.
                 spans.push(self.match_start(bytes, at, self.longest(state))..at);
             }
@@ -115,7 +193,7 @@ impl PatternMatcher {
 
     /// Returns the start of an incomplete pattern at the end of the bytes, or their length if none.
     pub(super) fn partial_match_start(&self, bytes: &[u8]) -> usize {
-        let reach = self.automaton.max_pattern_len();
+        let reach = self.patterns.iter().map(String::len).max().unwrap_or_default();
         // Each byte of a pattern may be followed by a gap.
         let reach = if self.folded { reach * (GAP_BYTES_MAX + 1) } else { reach };
         let first = bytes.len().saturating_sub(reach);
@@ -127,6 +205,13 @@ impl PatternMatcher {
 
     /// Returns true if all of the bytes together are a prefix of a longer pattern.
     fn is_partial_match(&self, bytes: &[u8]) -> bool {
+        match self.beginning_of(bytes) {
+            PatternBeginning::No => return false,
+            // No pattern is so short, so the text is the beginning of one.
+            PatternBeginning::Open => return true,
+            PatternBeginning::Yes => {}
+        }
+        let automaton = self.automaton();
         let mut state = self.start(Anchored::Yes);
         let (mut at, mut gap) = (0, 0);
         while at < bytes.len() {
@@ -139,9 +224,9 @@ impl PatternMatcher {
                 }
                 continue;
             }
-            state = self.automaton.next_state(Anchored::Yes, state, bytes[at]);
+            state = automaton.next_state(Anchored::Yes, state, bytes[at]);
             (at, gap) = (at + 1, 0);
-            if self.automaton.is_dead(state) {
+            if automaton.is_dead(state) {
                 return false;
             }
         }
@@ -149,12 +234,13 @@ impl PatternMatcher {
     }
 
     fn start(&self, anchored: Anchored) -> StateID {
-        self.automaton.start_state(anchored).expect("this automaton has both starts")
+        self.automaton().start_state(anchored).expect("this automaton has both starts")
     }
 
     fn longest(&self, state: StateID) -> usize {
-        (0..self.automaton.match_len(state))
-            .map(|index| self.automaton.pattern_len(self.automaton.match_pattern(state, index)))
+        let automaton = self.automaton();
+        (0..automaton.match_len(state))
+            .map(|index| automaton.pattern_len(automaton.match_pattern(state, index)))
             .max()
             .expect("a matching state has a pattern")
     }
@@ -196,5 +282,43 @@ impl PatternMatcher {
             }
         }
         at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matcher(folded: bool) -> PatternMatcher {
+        let patterns = ["abcdefghij", "abcdefghkl", "zyxwvutsrq"].map(str::to_owned);
+        PatternMatcher::new(patterns.into_iter(), folded)
+    }
+
+    #[test]
+    fn only_the_beginning_of_a_pattern_needs_the_automaton() {
+        for folded in [false, true] {
+            let matcher = matcher(folded);
+            let is_built = |text: &str| {
+                drop(matcher.find(text.as_bytes()));
+                matcher.partial_match_start(text.as_bytes());
+                matcher.automaton.get().is_some()
+            };
+            assert!(!is_built(""));
+            assert!(!is_built("abcdefg and zyxw, abcabcabc, a \\n\\n b"), "no whole beginning");
+            assert!(!is_built("it ends with abcdef"), "the text is too short to tell");
+            assert!(is_built("abcdefgh but not the rest"));
+        }
+        let found = matcher(true).find(b"a b\\nc d\n efgh ij");
+        assert_eq!(found.as_slice(), std::slice::from_ref(&(0..17)));
+        assert!(matcher(false).find(b"a bcdefghij").is_empty());
+    }
+
+    #[test]
+    fn the_beginning_of_a_pattern_at_the_end_is_found_without_the_automaton() {
+        let matcher = matcher(true);
+        for (text, expected) in [("say abc", 4), ("say ab\\n", 4), ("say zy xw", 4), ("say q", 5)] {
+            assert_eq!(matcher.partial_match_start(text.as_bytes()), expected, "{text}");
+        }
+        assert!(matcher.automaton.get().is_none());
     }
 }

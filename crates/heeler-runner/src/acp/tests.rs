@@ -147,6 +147,52 @@ fn a_turn_without_a_reply_is_a_failure_of_an_agent_that_hides_errors() {
     }
 }
 
+/// Qwen Code reports the tokens of each request with a part of the text.
+#[test]
+fn the_tokens_of_all_requests_of_a_turn_count() {
+    let rates = TokenRates { input: 1.0, output: 1.0, cache_read: 1.0, cache_write: 1.0 };
+    let budget = TokenBudget::new(Some(rates), Some(0.5));
+    let mut runtime =
+        AcpRuntime::new("hello".to_owned(), AcpLaunchOptions { budget, ..options(None) });
+    runtime.launch_spec(&fresh());
+    let mut trace = RuntimeTrace::new(&mut runtime);
+    open(&mut trace, &json!({ "sessionId": "s" }));
+    for input in [500_000, 10] {
+        trace.feed(&update(json!({ "sessionUpdate": "agent_message_chunk",
+            "content": { "type": "text", "text": "" },
+            "_meta": { "usage": { "inputTokens": input, "outputTokens": 5 } } })));
+    }
+    reply(&mut trace, "session/prompt", &json!({ "stopReason": "end_turn" }));
+    assert!(trace.trace.contains("reached its budget of $0.5"), "{}", trace.trace);
+}
+
+/// goose refines the titles of calls beside the turn, and then waits for SIGTERM.
+#[test]
+fn an_update_after_the_last_turn_begins_no_other_one() {
+    let call = |status: &str| {
+        update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c", "status": status,
+            "title": "touch", "kind": "execute", "rawInput": { "command": "ls" } }))
+    };
+    let text = update(json!({ "sessionUpdate": "agent_message_chunk",
+        "content": { "type": "text", "text": "late" } }));
+    let title = update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c",
+        "title": "touching a file" }));
+    let late = [title, call("completed"), text];
+    let mut runtime = AcpRuntime::new("hello".to_owned(), options(find_known_agent("goose")));
+    runtime.launch_spec(&fresh());
+    let mut trace = RuntimeTrace::new(&mut runtime);
+    let modes = json!({ "currentModeId": "approve", "availableModes": [{ "id": "approve" }] });
+    open(&mut trace, &json!({ "sessionId": "s", "modes": modes }));
+    trace.feed(&call("completed"));
+    reply(&mut trace, "session/prompt", &json!({ "stopReason": "end_turn" }));
+    trace.trace.clear();
+    late.iter().for_each(|line| trace.feed(line));
+    let text = trace.exit();
+    assert!(!text.contains("assistant") && !text.contains("user"), "{text}");
+    // What the agent said is not lost.
+    assert_eq!(text.matches("an update after the last turn").count(), 1, "{text}");
+}
+
 #[test]
 fn an_output_is_shown_in_its_readable_form() {
     let text = json!([{ "type": "content", "content": { "type": "text", "text": "made" } }]);

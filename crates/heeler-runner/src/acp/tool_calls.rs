@@ -76,7 +76,7 @@ impl AcpToolCalls {
         if id.is_empty() || id.len() > ID_BYTES_MAX {
             return vec![rows::unknown_message("a tool call without a usable ID", update)];
         }
-        if self.finished.contains(id) {
+        if self.is_finished(update) {
             return Vec::new();
         }
         let mut effects = Vec::new();
@@ -102,10 +102,7 @@ impl AcpToolCalls {
                 effects.extend(call.announce(id));
                 if let Some(call) = self.open.shift_remove(id) {
                     effects.push(call.result(id, status == "failed"));
-                    if self.finished.len() >= FINISHED_CALLS_MAX {
-                        self.finished.shift_remove_index(0);
-                    }
-                    self.finished.insert(id.to_owned());
+                    self.remember_finished(id.to_owned());
                 }
             }
             _ => {}
@@ -169,9 +166,30 @@ impl AcpToolCalls {
 
     /// Closes every call, so that none stays open for ever.
     pub(super) fn close_all(&mut self, reason: &str) -> Vec<RuntimeEffect> {
-        self.finished.clear();
         let open = std::mem::take(&mut self.open);
-        open.into_iter().flat_map(|(id, call)| call.close(&id, reason)).collect()
+        let mut effects = Vec::new();
+        for (id, call) in open {
+            effects.extend(call.close(&id, reason));
+            self.remember_finished(id);
+        }
+        effects
+    }
+
+    /// Returns true if an update is about a call that has a result.
+    pub(super) fn is_finished(&self, update: &Json) -> bool {
+        update["toolCallId"].as_str().is_some_and(|id| self.finished.contains(id))
+    }
+
+    /// Forgets the calls of the turns before, because an agent may use their IDs again.
+    pub(super) fn forget_finished(&mut self) {
+        self.finished.clear();
+    }
+
+    fn remember_finished(&mut self, id: String) {
+        if self.finished.len() >= FINISHED_CALLS_MAX {
+            self.finished.shift_remove_index(0);
+        }
+        self.finished.insert(id);
     }
 
     pub(super) fn has_running(&self) -> bool {

@@ -51,6 +51,15 @@ impl CodexRuntime {
                 None => Vec::new(),
             };
         }
+        // A row of the model after the last turn would begin another one, which has no end.
+        if self.state.is_done && method.starts_with("item/") {
+            return match method {
+                "item/completed" => {
+                    vec![rows::unknown_message("an item after the last turn", &params["item"])]
+                }
+                _ => Vec::new(),
+            };
+        }
         self.handle_turn_event(method, params)
     }
 

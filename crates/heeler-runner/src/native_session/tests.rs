@@ -286,3 +286,18 @@ fn a_record_that_another_wrote_to_meanwhile_is_left_at_our_own_last_entry() {
         assert_eq!(mark_after_run(&written.path, ours).unwrap(), Some(written.mark()), "{ours:?}");
     }
 }
+
+#[test]
+fn a_link_is_no_session() {
+    let temp = tempfile::tempdir().unwrap();
+    let folder = Utf8Path::from_path(temp.path()).unwrap();
+    let (cwd, session) = (Utf8Path::new("/work"), "a-session".parse().unwrap());
+    let path = session_path(folder, cwd, &session);
+    std::fs::create_dir(path.parent().unwrap()).unwrap();
+    std::fs::write(folder.join("hidden"), user(1, 0).to_string()).unwrap();
+    std::os::unix::fs::symlink(folder.join("hidden"), &path).unwrap();
+    assert_eq!(find_session(folder, cwd, &session), None);
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "").unwrap();
+    assert_eq!(find_session(folder, cwd, &session), Some(path));
+}

@@ -6,7 +6,7 @@
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::MountMode;
+use heeler_config::{MountMode, is_absent_setting};
 use heeler_container::{
     AGENT_LABEL, EngineFacts, EngineKind, IMAGE_LABEL, RUN_LABEL, SESSION_LABEL, SETTINGS_LABEL,
     STATE_LABEL,
@@ -113,7 +113,8 @@ impl ContainerBody {
             "UsernsMode": user_namespace,
         });
         if let (Some(host), Some(Json::Object(more))) = (host.as_object_mut(), &spec.host_config) {
-            host.extend(more.iter().map(|(name, value)| (name.clone(), value.clone())));
+            let more = more.iter().filter(|(_, value)| !is_absent_setting(value));
+            host.extend(more.map(|(name, value)| (name.clone(), value.clone())));
         }
         let labels = container_labels(spec, inputs);
         let ports = spec.ports.iter().map(|(_, port)| (format!("{port}/tcp"), json!({})));

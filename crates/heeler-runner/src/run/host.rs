@@ -39,8 +39,14 @@ impl RunnerHost {
         let mut secrets = collect_secrets(&brief);
         // The agent knows the token and may repeat it in its output.
         secrets.push(token.secret().to_owned());
-        let own = secrets.iter().filter(|secret| !brief.shared_secrets.contains(secret));
-        let own: Vec<String> = own.cloned().collect();
+        let redactor = SecretRedactor::new(&secrets);
+        let argument_redactor = match brief.shared_secrets.is_empty() {
+            true => redactor.clone(),
+            false => {
+                secrets.retain(|secret| !brief.shared_secrets.contains(secret));
+                SecretRedactor::new(&secrets)
+            }
+        };
         RunnerHost {
             program,
             now,
@@ -48,8 +54,8 @@ impl RunnerHost {
             token,
             fleet_client: None,
             result_key: None,
-            redactor: SecretRedactor::new(&secrets),
-            argument_redactor: SecretRedactor::new(&own),
+            redactor,
+            argument_redactor,
         }
     }
 

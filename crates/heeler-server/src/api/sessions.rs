@@ -5,6 +5,7 @@ use crate::replies::{
 };
 use axum::Json;
 use axum::extract::State;
+use camino::Utf8PathBuf;
 use heeler_config::RuntimeType;
 use heeler_engine::{CommandReply, DaemonCommand, RESUME_PROMPT, SessionOperation};
 use heeler_model::session_choice::SessionChoice;
@@ -344,6 +345,10 @@ struct AdoptSessionBody {
     id: String,
     /// Agent to assign the session to.
     agent: String,
+    /// Directory outside of the fleet's working directories in which the session may continue. The
+    /// refusal of a request without it names the directory.
+    #[schema(value_type = Option<String>)]
+    directory: Option<Utf8PathBuf>,
 }
 
 /// Adopt a session that was created with claude, codex, qwen or gemini in a terminal.
@@ -356,8 +361,9 @@ async fn adopt(
     caller: KeyedCaller,
     JsonBody(order): JsonBody<AdoptSessionBody>,
 ) -> JsonResult<AdoptedSessionReply> {
-    let AdoptSessionBody { id, agent } = order;
-    match send_session_command(&app, &caller, SessionOperation::Adopt { id, agent }).await?.into() {
+    let AdoptSessionBody { id, agent, directory } = order;
+    let order = SessionOperation::Adopt { id, agent, directory };
+    match send_session_command(&app, &caller, order).await?.into() {
         DaemonReply::Taken(session) => Ok(Json(session)),
         other => Err(unexpected_reply(&other)),
     }

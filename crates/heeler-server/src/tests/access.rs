@@ -488,6 +488,27 @@ async fn a_token_that_is_made_is_told_once_and_its_hash_alone_is_recorded() {
 }
 
 #[tokio::test]
+async fn a_browser_receives_notices_only_if_it_is_logged_in() {
+    let house = WebAccessFixture::new();
+    let cookie = format!("{}={COOKIE}", house.app.access.cookie_name(HOST));
+    let csrf = secret_hash(&format!("heeler csrf {COOKIE}"));
+    let body = r#"{"label": "phone", "endpoint": "https://push.example/1",
+        "keys": {"p256dh": "key", "auth": "secret"}}"#;
+    let add = |headers: &[(&'static str, String)]| {
+        let path = "/api/v1/browsers".to_owned();
+        let route = RouteCase { method: Method::POST, path, needs: AccessScope::Operate };
+        request(&route, headers).map(|_| Body::from(body))
+    };
+    let by_token = house.ask(add(&[("authorization", "Bearer admin".to_owned())])).await;
+    assert_eq!(by_token.status(), StatusCode::FORBIDDEN);
+    assert_eq!(house.heard(), []);
+    let by_login = house.ask(add(&[("cookie", cookie), ("x-heeler-csrf", csrf)])).await;
+    assert_eq!(by_login.status(), StatusCode::OK);
+    let heard = house.heard();
+    assert!(matches!(&heard[..], [DaemonCommand::Browser { by, .. }] if by == "ann"), "{heard:?}");
+}
+
+#[tokio::test]
 async fn the_use_of_a_token_is_on_record() {
     let house = WebAccessFixture::new();
     let route =

@@ -14,8 +14,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::finding::{Finding, FindingArea, FindingSeverity};
 use crate::db::{DatabaseError, StateDatabase, runs};
+use crate::hex::hex;
 use crate::layout::StateDir;
-use crate::views::hex;
 
 const CHANGED: &str = "was changed after its run had ended";
 const ADDED: &str = "has rows that none of its runs wrote";

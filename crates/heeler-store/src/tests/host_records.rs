@@ -99,7 +99,7 @@ fn hosts_of_an_earlier_release_are_listed() {
     let link = HostLink::connect(&place.dir).unwrap();
     link.register(&HostFacts::default(), HostState::Standby).unwrap();
     let drop_columns = "ALTER TABLE hosts DROP COLUMN labels, DROP COLUMN max_concurrent, \
-        DROP COLUMN clock_ahead_ms, DROP COLUMN drained_by";
+        DROP COLUMN clock_ahead_ms, DROP COLUMN drained_by, DROP COLUMN protocol";
     server.cluster.query("fleet", drop_columns);
     let hosts = place.reader().hosts().unwrap();
     assert_eq!((hosts.len(), hosts[0].drained_by.as_deref()), (1, None));

@@ -17,7 +17,7 @@ use crate::db::StateDatabase;
 use crate::db::dialect::translate;
 use crate::{
     ASSIGNED_RUN, HostFacts, HostLink, HostState, JobFilter, LeadLease, PartReceipt, RunRecord,
-    SharedPart, StoreWriteError,
+    SharedPart, StoreWriteError, UnshippedRun,
 };
 
 /// Tests of SQLite's own files, locks, plans and failures, by the beginning of their names.
@@ -413,6 +413,8 @@ pub(super) fn host_place(server: &ServerPlace, name: &str) -> TempStateDir {
     let host = Some(crate::HostIdentity::new(name.parse().unwrap()));
     let location = server.place.dir.postgres().unwrap().clone();
     place.dir = PostgresLocation { host, ..location }.write(&place.dir).unwrap();
+    // As each daemon does, before it writes anything: it creates the tables of hosts.
+    HostLink::connect(&place.dir).unwrap();
     place
 }
 
@@ -614,14 +616,21 @@ fn a_host_claims_its_run_once_and_ships_each_part_once_until_it_is_given_up() {
     assert_eq!(second.reader().run(id).unwrap().unwrap().status, "created");
 
     let path = "jobs/job-2024-01-19-abc123.jsonl";
-    let part =
-        |start: u64, bytes: &'static [u8]| SharedPart { run: id, term: 0, path, start, bytes };
+    let part = |start: u64, bytes: &'static [u8]| SharedPart {
+        run: id,
+        term: 0,
+        path,
+        start,
+        bytes,
+        is_last: false,
+    };
     assert_eq!(leader.send_part(&part(0, b"{}\n")).unwrap(), PartReceipt::Fenced);
     assert_eq!(host.send_part(&part(5, b"{}\n")).unwrap(), PartReceipt::OtherLength(0));
     assert_eq!(host.send_part(&part(0, b"{}\n")).unwrap(), PartReceipt::Stored);
     assert_eq!(host.send_part(&part(0, b"{}\n")).unwrap(), PartReceipt::OtherLength(3));
     assert_eq!(host.send_part(&part(3, b"{\"a\":\"\\\'\"}\n")).unwrap(), PartReceipt::Stored);
-    assert_eq!(host.unshipped_runs().unwrap(), [id]);
+    assert_eq!(host.unshipped_runs().unwrap(), [UnshippedRun { run: id, is_ended: false }]);
+    assert!(leader.unshipped_runs().unwrap().is_empty());
     let parts = leader.parts_after(0).unwrap();
     let bytes: Vec<&[u8]> = parts.iter().map(|part| part.bytes.as_slice()).collect();
     assert_eq!(bytes, [&b"{}\n"[..], b"{\"a\":\"\\\'\"}\n"]);
@@ -645,6 +654,9 @@ fn a_host_claims_its_run_once_and_ships_each_part_once_until_it_is_given_up() {
     leader.remove_read_parts().unwrap();
     assert!(leader.parts_after(0).unwrap().is_empty());
     assert_eq!(leader.parts_read().unwrap(), parts[1].number);
+    assert_eq!(host.unshipped_runs().unwrap(), [UnshippedRun { run: id, is_ended: true }]);
+    leader.finish_files(id).unwrap();
+    assert_eq!(host.unshipped_runs().unwrap().len(), 1, "it is another host's");
     host.finish_files(id).unwrap();
     assert!(host.unshipped_runs().unwrap().is_empty());
 }

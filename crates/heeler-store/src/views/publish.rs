@@ -28,6 +28,7 @@ use super::render::{RenderedView, render};
 use super::view_node::ViewFormat;
 use crate::db::views::{self as rows, ViewRow};
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, agents};
+use crate::hex::hex;
 use crate::layout::StateDir;
 use crate::store_writer::{StoreWriteError, StoreWriter};
 use heeler_transcript::untrusted_file;
@@ -511,16 +512,6 @@ fn failed(action: &'static str, path: &Utf8Path) -> impl FnOnce(io::Error) -> Di
 /// Returns the hash of a view's bytes, as the database records it.
 pub fn sha256_hex(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    text
 }
 
 fn full_message(error: &DiskError) -> String {

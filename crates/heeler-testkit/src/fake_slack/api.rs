@@ -249,6 +249,8 @@ impl SlackState {
         let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
         let (channel, root, oldest) = (text("channel"), text("ts"), text("oldest"));
         let latest = body["latest"].as_str();
+        let is_inclusive = body["inclusive"] == true || body["inclusive"] == "true";
+        let is_late = |ts: &str| ts > oldest.as_str() || is_inclusive && ts == oldest;
         let limit: usize = text("limit").parse().unwrap_or(100);
         let skip: usize = text("cursor").parse().unwrap_or(0);
         let belongs = |message: &&Json| {
@@ -256,10 +258,10 @@ impl SlackState {
             let is_root = thread.is_none_or(|thread| thread == ts);
             let is_here = match is_thread {
                 // Slack returns the root in any case.
-                true => ts == root || (thread == Some(&root) && ts > oldest.as_str()),
-                false => is_root && ts > oldest.as_str(),
+                true => ts == root || (thread == Some(&root) && is_late(ts)),
+                false => is_root && is_late(ts),
             };
-            let is_early = latest.is_none_or(|latest| ts < latest);
+            let is_early = latest.is_none_or(|latest| ts < latest || is_inclusive && ts == latest);
             message["channel"] == channel && is_here && is_early
         };
         let mut found: Vec<Json> = self.messages.iter().filter(belongs).cloned().collect();

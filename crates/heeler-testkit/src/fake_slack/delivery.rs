@@ -95,7 +95,18 @@ impl SlackState {
         self.last_id = next_id;
     }
 
+    /// Records the time at which a message of a person was sent to the app.
+    fn note_sending(&mut self, frame: &str) {
+        let frame: Json = serde_json::from_str(frame).unwrap_or_default();
+        let is_of_person = frame["payload"]["event"]["bot_id"].is_null();
+        if let Some(envelope) = frame["envelope_id"].as_str().filter(|_| is_of_person) {
+            self.sent.insert(envelope.to_owned(), Instant::now());
+        }
+    }
+
     fn acknowledge(&mut self, envelope: &str) {
+        let sent = self.sent.remove(envelope);
+        self.ack_times.extend(sent.map(|at| at.elapsed()));
         if self.lost_acks > 0 {
             self.lost_acks -= 1;
             return;
@@ -152,6 +163,7 @@ impl SocketService for SharedSlack {
         }
         if let Some(frame) = socket.frames.pop_front() {
             socket.is_greeted |= frame.contains("\"hello\"");
+            state.note_sending(&frame);
             self.changed.notify_all();
             return SocketAction::Send(frame);
         }

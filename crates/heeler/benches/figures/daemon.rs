@@ -5,7 +5,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heeler_engine::{CommandReply, DaemonCommand as Order};
 use heeler_model::{AgentState, JobRequest};
@@ -25,7 +25,7 @@ const VIEWED_JOBS: usize = 500;
 
 pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
     let mut figures = idle(bench);
-    figures.push(trigger(bench));
+    figures.extend(trigger(bench));
     figures.push(views(bench, 0));
     figures.push(views(bench, AGENTS));
     figures.push(start(bench));
@@ -84,29 +84,37 @@ fn settle(daemon: &Daemon) {
     assert!(calm.is_some(), "it does not come to rest");
 }
 
-/// From a request on the socket to the start of the agent.
-fn trigger(bench: &Bench) -> Figure {
+/// From a request on the socket to its reply, and to the start of the agent.
+fn trigger(bench: &Bench) -> [Figure; 2] {
     let scene = Scene::new(bench, "trigger", TRIGGERS, |_| String::new());
     let times = |side| {
         let daemon = scene.start(side);
-        let mut times: Vec<Duration> = (0..TRIGGERS)
+        let (mut replies, mut starts): (Vec<Duration>, Vec<Duration>) = (0..TRIGGERS)
             .map(|number| {
-                let before = Timestamp::now();
+                let (before, began) = (Timestamp::now(), Instant::now());
                 ask_for(&daemon, side, &agent_name(number));
+                let reply = began.elapsed();
                 let (_, started) = scene.await_starts(number + 1).pop().expect("it started");
-                Duration::try_from(started.duration_since(before)).unwrap_or_default()
+                let start = started.duration_since(before);
+                (reply, Duration::try_from(start).unwrap_or_default())
             })
-            .collect();
+            .unzip();
         daemon.stop();
-        times.sort_unstable();
-        times[TRIGGERS / 2]
+        replies.sort_unstable();
+        starts.sort_unstable();
+        [replies[TRIGGERS / 2], starts[TRIGGERS / 2]]
     };
-    Figure {
-        what: "trigger on the socket to agent start, p50".to_owned(),
-        ours: times(Side::Ours).into(),
-        goal: Goal::AtMost(Duration::from_millis(30).into()),
-        alternative: Some(("node scheduler".to_owned(), times(Side::Node).into())),
-    }
+    let (ours, theirs) = (times(Side::Ours), times(Side::Node));
+    let figure = |what: &str, place: usize, goal| Figure {
+        what: format!("trigger on the socket to {what}, p50"),
+        ours: ours[place].into(),
+        goal,
+        alternative: Some(("node scheduler".to_owned(), theirs[place].into())),
+    };
+    [
+        figure("reply", 0, Goal::None),
+        figure("agent start", 1, Goal::AtMost(Duration::from_millis(30).into())),
+    ]
 }
 
 /// The record of a new job of an agent, with its views in place, beside the record alone: the time for

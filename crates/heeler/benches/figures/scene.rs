@@ -102,7 +102,7 @@ impl<'a> Scene<'a> {
     pub(crate) fn start(&self, side: Side) -> Daemon {
         drop(std::fs::remove_file(self.root.join("starts")));
         let node_socket = self.sockets().join("node.sock");
-        let mut command = match side {
+        let command = match side {
             Side::Ours | Side::OursOnTheWeb => {
                 let mut heeler = self.heeler();
                 heeler.args(["start", "--in-background"]);
@@ -118,6 +118,16 @@ impl<'a> Scene<'a> {
                 node
             }
         };
+        let mut daemon = self.start_program(command, node_socket);
+        if side != Side::Node {
+            let file = DaemonFile::read(&self.dir()).expect("it can be read");
+            daemon.socket = file.expect("it is there when the daemon is ready").socket;
+        }
+        daemon
+    }
+
+    /// Starts a program that prints a line with `ready` when it is.
+    pub(crate) fn start_program(&self, mut command: Command, socket: Utf8PathBuf) -> Daemon {
         let log = std::fs::File::create(self.root.join("daemon.log")).expect("disk has space");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut process = command.spawn().expect("the program is there");
@@ -125,13 +135,6 @@ impl<'a> Scene<'a> {
         let out = process.stdout.take().expect("it was asked for");
         BufReader::new(out).read_line(&mut line).expect("it is text");
         assert!(line.contains("ready"), "it did not start ({line}): see {}/daemon.log", self.root);
-        let socket = match side {
-            Side::Ours | Side::OursOnTheWeb => {
-                let file = DaemonFile::read(&self.dir()).expect("it can be read");
-                file.expect("it is there when the daemon is ready").socket
-            }
-            Side::Node => node_socket,
-        };
         Daemon { process, socket, state_dir: self.dir().root().to_owned() }
     }
 

@@ -155,6 +155,7 @@ fn files_on_discord_stay_out_of_links_of_the_agent() {
         name: "1.txt".to_owned(),
         media_type: "text/plain".to_owned(),
         source: discord.url(),
+        is_voice: false,
     };
     let files = MessageFiles {
         platform: "discord".to_owned(),

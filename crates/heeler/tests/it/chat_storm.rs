@@ -149,10 +149,14 @@ fn drop_recorded(herd: &Herd, chat: &StormChat, events: &mut BTreeSet<String>) {
 fn check(herd: &Herd, chat: &StormChat, messages: &mut Vec<String>, known: &mut HashSet<JobId>) {
     let (_life, _client) = herd.begin(&[]);
     let mut missing: BTreeSet<String> = messages.iter().cloned().collect();
-    wait_for("the records of all messages", || {
-        drop_recorded(herd, chat, &mut missing);
-        missing.is_empty().then_some(())
-    });
+    // A busy machine records a few in a second, so only a standstill is a failure.
+    while !missing.is_empty() {
+        let before = missing.len();
+        wait_for("the records of further messages", || {
+            drop_recorded(herd, chat, &mut missing);
+            (missing.len() < before).then_some(())
+        });
+    }
     let (reader, (platform, account)) = (herd.reader(), chat.account());
     for id in messages.drain(..) {
         let record = reader.inbox_event(platform, account, &id).unwrap().unwrap();

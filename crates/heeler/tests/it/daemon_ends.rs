@@ -91,9 +91,10 @@ fn every_point_apart_has_a_test_here() {
         &[FaultPoint::AccessDone],
         // In `workflow_skills`.
         &[FaultPoint::SkillsPlaced],
-        // In `host_runs`.
+        // In `host_runs` and `host_files`.
         &[FaultPoint::BeforeClaim, FaultPoint::RunClaimed],
         &[FaultPoint::PartShipped, FaultPoint::PartCopied],
+        &[FaultPoint::BeforeShipping, FaultPoint::FilesShipped],
     ]
     .concat();
     assert_eq!(here, FaultPoint::APART);

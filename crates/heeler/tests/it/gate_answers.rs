@@ -14,8 +14,8 @@ use crate::trigger::wait_for;
 use crate::{discord, slack, telegram};
 
 /// A channel that `notify` names and no agent lists.
-const SLACK_GATES: &str = "C0GATES";
-const DISCORD_GATES: &str = "600";
+pub(crate) const SLACK_GATES: &str = "C0GATES";
+pub(crate) const DISCORD_GATES: &str = "600";
 
 /// A fleet with a chat platform (settings of the agent) and a channel for gates, and workflows that ask
 /// for approval (`late` after it was let through) or for a text.

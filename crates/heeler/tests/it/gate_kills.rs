@@ -5,9 +5,12 @@ use std::time::{Duration, Instant};
 use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{ApprovalStatus, WorkflowRunId};
 use heeler_testkit::{FakeDiscord, FakeSlack, FakeTelegram};
+use serde_json::json;
 
 use crate::daemon_kills::{Herd, Life};
-use crate::gate_answers::{approval, on_discord, on_slack, on_telegram, run};
+use crate::gate_answers::{
+    DISCORD_GATES, SLACK_GATES, approval, on_discord, on_slack, on_telegram, run,
+};
 use crate::telegram::wait_until_posted;
 use crate::trigger::wait_for;
 use crate::{discord, slack, telegram};
@@ -30,6 +33,13 @@ struct GatePost {
     is_closed: bool,
 }
 
+/// Way in which a gate of a workflow is answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AnswerWay {
+    Button,
+    Reply,
+}
+
 /// A chat with a gate in it.
 enum GateChat {
     Slack(FakeSlack),
@@ -49,7 +59,7 @@ impl GateChat {
     fn posts(&self) -> Vec<GatePost> {
         let post = |text: &str, is_edited: bool, buttons: &[String]| {
             let is_closed = is_edited && buttons.is_empty();
-            text.contains("Gate release").then_some(GatePost { is_closed })
+            text.contains("Gate ").then_some(GatePost { is_closed })
         };
         match self {
             GateChat::Slack(fake) => {
@@ -101,20 +111,69 @@ impl GateChat {
             }
         }
     }
+
+    /// Replies to the last open post as a person who may not answer, and as an approver. Returns true if
+    /// there was one.
+    fn reply(&self) -> bool {
+        let is_open = |text: &str, is_edited: bool| text.contains("Which colour?") && !is_edited;
+        match self {
+            GateChat::Slack(fake) => {
+                let posts = fake.posts();
+                let open = posts.iter().rfind(|it| is_open(&it.text, it.is_edited));
+                open.map(|post| {
+                    fake.reply(SLACK_GATES, &post.ts, slack::BOB, "red");
+                    fake.reply(SLACK_GATES, &post.ts, slack::ANN, "blue");
+                })
+                .is_some()
+            }
+            GateChat::Discord(fake) => {
+                let posts = fake.posts();
+                let open = posts.iter().rfind(|it| is_open(&it.text, it.is_edited));
+                open.map(|post| {
+                    let reply = json!({"type": 19, "message_reference": {"message_id": post.id},
+                        "referenced_message": {"id": post.id, "author": {"id": discord::BOT}}});
+                    fake.write(DISCORD_GATES, discord::BOB, "red", &reply);
+                    fake.write(DISCORD_GATES, discord::ANN, "blue", &reply);
+                })
+                .is_some()
+            }
+            GateChat::Telegram(fake) => {
+                let posts = fake.posts();
+                let open = posts.iter().rfind(|it| is_open(&it.text, it.is_edited));
+                open.map(|post| {
+                    let group = json!({"id": telegram::GROUP, "type": "supergroup"});
+                    let reply = json!({"reply_to_message": {"message_id": post.id,
+                        "from": {"id": 123_456_789, "is_bot": true}}});
+                    fake.write(telegram::BOB, group.clone(), "red", &reply);
+                    fake.write(telegram::ANN, group, "blue", &reply);
+                })
+                .is_some()
+            }
+        }
+    }
 }
 
 fn status(herd: &Herd, run: &WorkflowRunId) -> WorkflowRunStatus {
     herd.reader().workflow_run(run).unwrap().unwrap().head.status
 }
 
-/// Clicks until the workflow run has ended and its posts are made, or the daemon has died.
-fn live(herd: &Herd, chat: &GateChat, run: &WorkflowRunId, life: &mut Life, approves: bool) {
+/// Answers until the workflow run has ended and its posts are made, or the daemon has died.
+fn live(
+    herd: &Herd,
+    (chat, kind): (&GateChat, AnswerWay),
+    run: &WorkflowRunId,
+    life: &mut Life,
+    approves: bool,
+) {
+    let answer = || match kind {
+        AnswerWay::Button => chat.click(approves),
+        AnswerWay::Reply => chat.reply(),
+    };
     let mut clicked_at: Option<Instant> = None;
     wait_for("a death, or the end of the workflow run", || {
         // A platform does not keep a click for later, so a person repeats one without an effect.
         let is_open = status(herd, run) == WorkflowRunStatus::Paused;
-        if is_open && clicked_at.is_none_or(|at| at.elapsed() > CLICK_PAUSE) && chat.click(approves)
-        {
+        if is_open && clicked_at.is_none_or(|at| at.elapsed() > CLICK_PAUSE) && answer() {
             clicked_at = Some(Instant::now());
         }
         let is_posted = || {
@@ -127,21 +186,22 @@ fn live(herd: &Herd, chat: &GateChat, run: &WorkflowRunId, life: &mut Life, appr
 }
 
 /// Kills daemons at a point, from the question to the outcome.
-fn check(chat: &GateChat, point: &str, passes: &[u32]) {
+fn check(chat: &GateChat, kind: AnswerWay, (point, passes): (&str, &[u32])) {
     let mut herd = chat.herd();
     let (mut life, mut client) = herd.begin(&[]);
-    let ship = run(&mut client, "late");
+    let workflow = if kind == AnswerWay::Button { "late" } else { "ask" };
+    let ship = run(&mut client, workflow);
     life.kill();
     herd.open_gate();
     let mut deaths = 0;
     for (round, pass) in passes.iter().enumerate() {
         let mut life = herd.start(&["--fault", &format!("{point}:{pass}")]);
-        live(&herd, chat, &ship, &mut life, round % 2 == 0);
+        live(&herd, (chat, kind), &ship, &mut life, round % 2 == 0);
         deaths += usize::from(life.has_ended());
         life.kill();
     }
     let (mut life, _client) = herd.begin(&[]);
-    live(&herd, chat, &ship, &mut life, true);
+    live(&herd, (chat, kind), &ship, &mut life, true);
     wait_until_posted(&herd);
 
     // One answer counts, and what follows from it happens once.
@@ -155,10 +215,14 @@ fn check(chat: &GateChat, point: &str, passes: &[u32]) {
     assert!(by.contains(&format!("({platform} {ann})")), "{point}: {answer:?}");
     let shipped = herd.fleet.file("shipped");
     let shipped = std::fs::read_to_string(shipped).unwrap_or_default().lines().count();
-    let wanted = match answer.status {
-        ApprovalStatus::Approved => (WorkflowRunStatus::Succeeded, 1),
-        _ => (WorkflowRunStatus::Failed, 0),
+    let wanted = match (kind, answer.status) {
+        (AnswerWay::Button, ApprovalStatus::Approved) => (WorkflowRunStatus::Succeeded, 1),
+        (AnswerWay::Button, _) => (WorkflowRunStatus::Failed, 0),
+        (AnswerWay::Reply, _) => (WorkflowRunStatus::Succeeded, 0),
     };
+    if kind == AnswerWay::Reply {
+        assert_eq!(answer.response.as_deref(), Some("blue"), "{point}: {answer:?}");
+    }
     assert_eq!((status(&herd, &ship), shipped), wanted, "{point}: {answer:?}");
     let events = herd.reader().recent_inbox_events(platform, account, 999).unwrap();
     let answers = events.iter().filter(|event| event.outcome == "answer").count();
@@ -175,21 +239,42 @@ fn check(chat: &GateChat, point: &str, passes: &[u32]) {
 
 #[test]
 fn a_gate_on_slack_counts_once_wherever_the_daemon_dies() {
-    for (point, passes) in POINTS {
-        check(&GateChat::Slack(slack::fake()), point, passes);
+    for point in POINTS {
+        check(&GateChat::Slack(slack::fake()), AnswerWay::Button, point);
     }
 }
 
 #[test]
 fn a_gate_on_discord_counts_once_wherever_the_daemon_dies() {
-    for (point, passes) in POINTS {
-        check(&GateChat::Discord(discord::fake()), point, passes);
+    for point in POINTS {
+        check(&GateChat::Discord(discord::fake()), AnswerWay::Button, point);
     }
 }
 
 #[test]
 fn a_gate_on_telegram_counts_once_wherever_the_daemon_dies() {
-    for (point, passes) in POINTS {
-        check(&GateChat::Telegram(FakeTelegram::start(telegram::TOKEN)), point, passes);
+    for point in POINTS {
+        check(&GateChat::Telegram(FakeTelegram::start(telegram::TOKEN)), AnswerWay::Button, point);
+    }
+}
+
+#[test]
+fn a_reply_to_a_gate_on_slack_counts_once_wherever_the_daemon_dies() {
+    for point in POINTS {
+        check(&GateChat::Slack(slack::fake()), AnswerWay::Reply, point);
+    }
+}
+
+#[test]
+fn a_reply_to_a_gate_on_discord_counts_once_wherever_the_daemon_dies() {
+    for point in POINTS {
+        check(&GateChat::Discord(discord::fake()), AnswerWay::Reply, point);
+    }
+}
+
+#[test]
+fn a_reply_to_a_gate_on_telegram_counts_once_wherever_the_daemon_dies() {
+    for point in POINTS {
+        check(&GateChat::Telegram(FakeTelegram::start(telegram::TOKEN)), AnswerWay::Reply, point);
     }
 }

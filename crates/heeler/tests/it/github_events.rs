@@ -39,7 +39,7 @@ fn herd() -> Herd {
 }
 
 /// Sends an event to one schedule; what is replied, if the daemon lives that long.
-fn send(herd: &Herd, path: &str, headers: &str, body: &Value) -> Option<(u16, Value)> {
+pub(crate) fn send(herd: &Herd, path: &str, headers: &str, body: &Value) -> Option<(u16, Value)> {
     let mut stream = UnixStream::connect(socket(herd)).ok()?;
     let body = body.to_string();
     write!(

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::fleet::Fleet;
+use crate::terminal::Terminal;
 
 /// A fleet whose agent has had two jobs in one session; returns the session too.
 fn two_turns() -> (Fleet, String) {
@@ -111,10 +112,16 @@ const NATIVE: &str = "11111111-2222-4333-8444-555555555555";
 /// A fleet whose user has used claude in a terminal.
 fn with_native() -> Fleet {
     let fleet = Fleet::new();
+    write_native(&fleet, "/work/my app");
+    fleet
+}
+
+/// Writes a session of claude's that was made in this directory.
+fn write_native(fleet: &Fleet, directory: &str) {
     let key = format!("sk-ant-{}", "a1B2".repeat(10));
     let row = |kind: &str, uuid: &str, parent: serde_json::Value, content: &str| {
         json!({"parentUuid": parent, "isSidechain": false, "type": kind, "uuid": uuid,
-            "cwd": "/work/my app", "sessionId": NATIVE, "timestamp": "2026-11-15T10:00:00.000Z",
+            "cwd": directory, "sessionId": NATIVE, "timestamp": "2026-11-15T10:00:00.000Z",
             "gitBranch": "main", "message": {"role": kind, "id": uuid, "content": content}})
     };
     let (one, two) =
@@ -123,7 +130,49 @@ fn with_native() -> Fleet {
     let said = row("assistant", two, json!(one), "It is in the barn.");
     let file = format!("home/.claude/projects/-work-my-app/{NATIVE}.jsonl");
     fleet.write(&file, &format!("{asked}\n{said}\n"));
-    fleet
+}
+
+/// An agent of the same user can write the file of a session, and so name any directory in it.
+#[test]
+fn a_session_of_a_foreign_directory_is_adopted_only_with_an_agreement() {
+    let fleet = with_native();
+    fleet.write("heeler.yaml", "agents: [{name: coder, working_directory: work}]\n");
+    fleet.write("work/README.md", "work\n");
+    let adopt = ["session", "adopt", NATIVE, "--as", "coder"];
+    let is_refused = |directory: &str| {
+        let refused = fleet.run(&adopt).fails(6);
+        let outside = format!("{directory}, which is outside of the fleet's working directories");
+        assert!(refused.contains(&outside), "{refused}");
+        assert_eq!(fleet.json(&["session", "list", "--json"])["total"], 0);
+    };
+    is_refused("/work/my app");
+    let mut terminal = Terminal::start(&fleet, &format!("session adopt {NATIVE} --as coder"));
+    terminal.wait_for("Continue it there? [y/N]");
+    terminal.type_in("\n");
+    let (code, seen) = terminal.end();
+    assert!(code == Some(5) && seen.contains("nothing was changed"), "{code:?} {seen}");
+
+    // A link could be replaced after the agreement.
+    let root = fleet.path().canonicalize().unwrap();
+    std::os::unix::fs::symlink(root.join("work"), root.join("work/link")).unwrap();
+    let link = root.join("work/link");
+    write_native(&fleet, link.to_str().unwrap());
+    is_refused(link.to_str().unwrap());
+
+    write_native(&fleet, "/work/my app");
+    let agreed = fleet.json(&[&adopt[..], &["--yes", "--json"]].concat());
+    assert_eq!(agreed["workingDirectory"], "/work/my app");
+}
+
+#[test]
+fn a_session_of_a_working_directory_of_the_fleet_is_adopted_without_a_question() {
+    let fleet = Fleet::new();
+    fleet.write("heeler.yaml", "agents: [{name: coder, working_directory: work}]\n");
+    fleet.write("work/part/README.md", "work\n");
+    let part = fleet.file("work/part").canonicalize().unwrap();
+    write_native(&fleet, part.to_str().unwrap());
+    let adopted = fleet.json(&["session", "adopt", NATIVE, "--as", "coder", "--json"]);
+    assert_eq!(adopted["workingDirectory"].as_str(), part.to_str());
 }
 
 #[test]

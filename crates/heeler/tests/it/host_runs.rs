@@ -30,7 +30,7 @@ fn herd(cluster: &PostgresCluster) -> Herd {
 }
 
 /// Returns the transcript of a job, as a host has it.
-fn rows(herd: &Herd, job: &JobId) -> String {
+pub(crate) fn rows(herd: &Herd, job: &JobId) -> String {
     std::fs::read_to_string(herd.dir().job_transcript(job)).unwrap_or_default()
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn wait_for_runs(herd: &Herd, count: usize) {
 
 /// Waits until both hosts have the same rows of a job that has ended.
 #[track_caller]
-fn wait_for_copy(one: &Herd, other: &Herd, job: &JobId) {
+pub(crate) fn wait_for_copy(one: &Herd, other: &Herd, job: &JobId) {
     wait_for("the same rows on both hosts", || {
         let own = rows(one, job);
         (!own.is_empty() && own == rows(other, job)).then_some(())
@@ -240,7 +240,7 @@ fn a_run_of_a_lost_host_ends_and_its_late_result_is_refused_and_listed() {
     let link = HostLink::connect(&second.dir()).unwrap();
     link.send_report((run, 0), "exit", "{}").unwrap();
     let path = format!("jobs/{job}.jsonl");
-    let part = SharedPart { run, term: 0, path: &path, start: 0, bytes: b"{}\n" };
+    let part = SharedPart { run, term: 0, path: &path, start: 0, bytes: b"{}\n", is_last: false };
     assert_eq!(link.send_part(&part).unwrap(), PartReceipt::Fenced);
     let refused = wait_for("the refusal", || {
         let shown = json_of(&first, &["host", "show", "beta"]);

@@ -53,7 +53,7 @@ pub(crate) fn json_of(herd: &Herd, args: &[&str]) -> Json {
 
 /// Runs a command that must fail; returns its exit code and message.
 #[track_caller]
-fn failure_of(herd: &Herd, args: &[&str]) -> (i32, String) {
+pub(crate) fn failure_of(herd: &Herd, args: &[&str]) -> (i32, String) {
     let output = herd.command(args[0]).args(&args[1..]).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     (output.status.code().unwrap_or_else(|| panic!("{args:?}: {text}")), text)

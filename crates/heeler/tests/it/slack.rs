@@ -258,6 +258,22 @@ fn a_socket_is_replaced_before_slack_closes_it() {
 }
 
 #[test]
+fn doctor_asks_for_the_scope_of_files_if_an_agent_takes_some() {
+    let slack = fake();
+    slack.set_scopes(
+        "app_mentions:read,chat:write,im:history,channels:history,groups:history,users:read",
+    );
+    let shown = |settings: &str| {
+        let output =
+            herd_with(&slack, "{say: hi}", settings).command("doctor").arg("chat").output();
+        String::from_utf8_lossy(&output.unwrap().stdout).into_owned()
+    };
+    assert!(!shown("").contains("lacks the scopes"));
+    let shown = shown("attachments: {enabled: true}");
+    assert!(shown.contains("lacks the scopes files:read: add them"), "{shown}");
+}
+
+#[test]
 fn tokens_and_settings_that_cannot_work_are_reported_with_the_cure() {
     let slack = fake();
     let mut herd = herd(&slack, "{say: hi}");

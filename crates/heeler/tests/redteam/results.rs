@@ -545,12 +545,15 @@ fn an_agent_cannot_have_another_run_ended_by_a_forged_time_limit(like: &Fleet) {
 }
 
 fn an_agent_cannot_have_a_hook_skipped_by_a_forged_result(like: &Fleet) {
-    let honest = "runtime: scripted\nscript: [{say: Hello.}]\n\
+    // The run ends after the command has its reply. Without one, the command would do the work of the
+    // dead daemon, with its hook.
+    let honest = "runtime: command\ncommand: 'until [ -e go ]; do sleep 0.1; done'\n\
         hooks: {after_run: [{type: shell, command: 'echo done >> audited'}]}";
     let fleet = like.another_with(&[("honest", honest)]);
     let mut daemon = fleet.start(&["start", "--fault", FaultPoint::BeforeHooks.name()]);
     wait_for("the daemon", || fleet.file(".heeler/daemon.json").exists().then_some(()));
-    drop(fleet.run(&["trigger", "honest", "--detach"]));
+    fleet.run(&["trigger", "honest", "--detach"]).ok();
+    fleet.write("go", "");
     wait_for("its death", || daemon.try_wait().unwrap());
     // The agent reads the event in the database, and writes what a runner would have left.
     let (event, job) = {

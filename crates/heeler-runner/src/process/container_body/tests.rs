@@ -174,3 +174,14 @@ fn configured_volumes_ports_and_settings_reach_the_engine() {
     let bound = &body["HostConfig"]["PortBindings"]["80/tcp"][0];
     assert_eq!((&bound["HostIp"], &bound["HostPort"]), (&json!("127.0.0.1"), &json!("8080")));
 }
+
+#[test]
+fn an_empty_setting_replaces_none_of_heeler() {
+    let mut fixture = BodyFixture::new();
+    let expected = fixture.body();
+    fixture.spec.host_config = Some(json!({
+        "CapDrop": [], "capdrop": [], "SecurityOpt": null, "IpcMode": "", "AutoRemove": false,
+        "Tmpfs": {}, "Mounts": [], "NetworkMode": "", "LogConfig": {}, "Memory": null,
+    }));
+    assert_eq!(fixture.body(), expected);
+}

@@ -48,5 +48,11 @@ pub(super) fn run(context: &CommandContext) -> CommandResult {
     if !problems.is_empty() {
         return Err(CommandFailure::silent(FailureCode::Failed));
     }
-    Ok(output::print_line("All is set up. Next: heeler reload; see docs/github.md for webhooks")?)
+    output::print_line(
+        "All is set up. To let people talk to an agent in comments, add these lines to it:\n\n    chat:\n      \
+         github:\n        repos: [{repo: OWNER/NAME}]\n        approvers: ['ID']   # may answer questions\n",
+    )?;
+    Ok(output::print_line(
+        "Next: heeler reload && heeler doctor chat; see docs/github.md for webhooks",
+    )?)
 }

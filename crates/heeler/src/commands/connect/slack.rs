@@ -121,7 +121,7 @@ fn find_tokens(
 }
 
 fn check_scopes(bot: &SlackBot) -> CommandResult {
-    let Some(missing) = bot.missing_scopes().map_err(check_failed)? else {
+    let Some(missing) = bot.missing_scopes(false).map_err(check_failed)? else {
         return Ok(output::print_line("Slack does not list the scopes; they are not checked.")?);
     };
     if missing.is_empty() {

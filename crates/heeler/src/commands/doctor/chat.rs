@@ -9,6 +9,7 @@ use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::output;
+use crate::process_env;
 use crate::trust::{self, UnlistedFleet};
 
 /// Runs `doctor chat`. It sends tokens to addresses of the config, so a person must have agreed to the
@@ -17,7 +18,7 @@ pub(super) fn run(context: &CommandContext, is_json: bool) -> CommandResult {
     trust::require(context, UnlistedFleet::Ask)?;
     let loaded = fleet_config::load_without_workflows(context)?;
     let env = fleet_config::environment(context, context.config_file()?)?;
-    let Some(report) = check_chat_access(&loaded, &env) else {
+    let Some(report) = check_chat_access(&loaded, &env, process_env::now) else {
         let message = "no agent of the config uses a chat platform";
         return Err(CommandFailure::message(FailureCode::Usage, message)
             .hint("set `chat.telegram` on an agent: docs/chat-platforms.md"));

@@ -1,12 +1,16 @@
 //! `heeler session adopt` and `heeler session import`: [`adopt`] and [`import`].
 
+use std::io::IsTerminal as _;
+
 use camino::Utf8PathBuf;
 use clap::Args;
-use heeler_engine::{AdoptedSession, CommandReply, DaemonCommand, SessionOperation};
+use heeler_engine::{
+    AdoptedSession, CommandReply, DaemonCommand, DaemonCommandError, SessionOperation,
+};
 
 use crate::context::CommandContext;
 use crate::daemon;
-use crate::failure::CommandResult;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::global_args::GlobalArgs;
 use crate::output;
 use crate::shared_args;
@@ -19,9 +23,11 @@ pub(crate) const ADOPT: &str = "Examples:
   heeler session resume sess-1a2b -p 'Now the tests'
 
 The messages so far are copied, with secrets removed, and the session continues in the directory
-where it was made. The program's own file is not changed. A session of Codex that Heeler began is
-refused: a fleet has it already.
-Exit codes: 0 adopted, 4 the program has no such session, 5 refused: already adopted.";
+where it was made. The program's own file is not changed. A directory outside of the fleet's working
+directories needs your agreement, because an agent could have written it into that file. A session of
+Codex that Heeler began is refused: a fleet has it already.
+Exit codes: 0 adopted, 4 the program has no such session, 5 refused: already adopted, 6 the directory
+needs an agreement.";
 
 /// Help footer of `session import`.
 pub(crate) const IMPORT: &str = "Examples:
@@ -42,6 +48,9 @@ pub(crate) struct SessionAdoptArgs {
     /// Agent to assign the session to
     #[arg(long = "as", value_name = "AGENT", add = shared_args::agents())]
     agent: String,
+    /// Agree to a directory outside of the fleet's working directories
+    #[arg(long)]
+    yes: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -63,8 +72,38 @@ pub(crate) struct SessionImportArgs {
 /// Runs `session adopt`.
 pub(crate) fn adopt(global: &GlobalArgs, args: &SessionAdoptArgs) -> CommandResult {
     let context = CommandContext::find(global)?;
-    let order = SessionOperation::Adopt { id: args.id.clone(), agent: args.agent.clone() };
-    send_session_order(global, &context, order, args.json)
+    let order = |directory: Option<Utf8PathBuf>| SessionOperation::Adopt {
+        id: args.id.clone(),
+        agent: args.agent.clone(),
+        directory,
+    };
+    match send_session_order(global, &context, order(None), args.json) {
+        Err(failure) => {
+            let directory = agreed_directory(failure, args.yes)?;
+            send_session_order(global, &context, order(Some(directory)), args.json)
+        }
+        adopted => adopted,
+    }
+}
+
+/// Returns the directory that the daemon asks about, if the person agrees to it. Any other failure
+/// stays one.
+fn agreed_directory(failure: CommandFailure, is_agreed: bool) -> CommandResult<Utf8PathBuf> {
+    let refused = failure.error.downcast_ref::<DaemonCommandError>();
+    let Some(directory) = refused.and_then(|refused| refused.directory.clone()) else {
+        return Err(failure);
+    };
+    if is_agreed {
+        return Ok(directory);
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(failure);
+    }
+    let question = format!("{refusal}. Continue it there?", refusal = failure.error);
+    match output::confirm(&question, false)? {
+        true => Ok(directory),
+        false => Err(CommandFailure::message(FailureCode::Refused, "nothing was changed")),
+    }
 }
 
 /// Runs `session import`.

@@ -160,6 +160,78 @@ impl TestedAgent {
         }
     }
 
+    /// Returns the name by which the model calls a tool of an MCP server.
+    pub(super) fn server_tool(self, server: &str, tool: &str) -> String {
+        let separator = match self.0 {
+            CertifiedAgent::Claude
+            | CertifiedAgent::ClaudeAcp
+            | CertifiedAgent::Qwen
+            | CertifiedAgent::QwenSdk
+            | CertifiedAgent::Kimi => return format!("mcp__{server}__{tool}"),
+            CertifiedAgent::Codex | CertifiedAgent::CodexAcp => {
+                return format!("mcp__{server}::{tool}");
+            }
+            CertifiedAgent::Gemini => return format!("mcp_{server}_{tool}"),
+            CertifiedAgent::Goose | CertifiedAgent::Grok => "__",
+            CertifiedAgent::Opencode => "_",
+            CertifiedAgent::Copilot => "-",
+            CertifiedAgent::Vibe => panic!("it accepts no servers by HTTP"),
+        };
+        format!("{server}{separator}{tool}")
+    }
+
+    /// Returns a part of the text by which the agent says that it shortened an output of three
+    /// megabytes.
+    pub(super) fn shortened_output_note(self) -> &'static str {
+        match self.0 {
+            CertifiedAgent::Claude | CertifiedAgent::ClaudeAcp => "Output too large (2.9MB)",
+            CertifiedAgent::Copilot => "Output too large to read at once (2.9 MB",
+            CertifiedAgent::Grok => "\n\n... (output truncated) ...\n\n",
+            CertifiedAgent::Kimi => "output_size_bytes: 3000008",
+            CertifiedAgent::Qwen => "[... truncated for ACP transport ...]",
+            CertifiedAgent::QwenSdk => "Output too long and was saved to: ",
+            CertifiedAgent::Opencode => "...output truncated...",
+            CertifiedAgent::Vibe => "The tool output is large.",
+            CertifiedAgent::Codex
+            | CertifiedAgent::CodexAcp
+            | CertifiedAgent::Gemini
+            | CertifiedAgent::Goose => panic!("it reports the whole output"),
+        }
+    }
+
+    /// Returns a call by which the agent lets a sub-agent work on a prompt, and waits for it.
+    pub(super) fn sub_agent(self, prompt: &str) -> ModelScriptStep {
+        let described = |mut input: serde_json::Value| {
+            input["description"] = "a short task".into();
+            input["prompt"] = prompt.into();
+            input
+        };
+        let (tool, input) = match self.0 {
+            CertifiedAgent::Claude | CertifiedAgent::ClaudeAcp => {
+                ("Agent", described(json!({ "run_in_background": false })))
+            }
+            CertifiedAgent::Qwen | CertifiedAgent::QwenSdk => {
+                ("agent", described(json!({ "run_in_background": false })))
+            }
+            CertifiedAgent::Kimi => ("Agent", described(json!({}))),
+            CertifiedAgent::Grok => ("spawn_subagent", described(json!({ "background": false }))),
+            CertifiedAgent::Copilot => {
+                let input =
+                    json!({ "name": "helper", "agent_type": "general-purpose", "mode": "sync" });
+                ("task", described(input))
+            }
+            CertifiedAgent::Opencode => ("task", described(json!({ "subagent_type": "general" }))),
+            CertifiedAgent::Goose => ("delegate", json!({ "instructions": prompt })),
+            CertifiedAgent::Gemini => {
+                ("invoke_agent", json!({ "agent_name": "generalist", "prompt": prompt }))
+            }
+            CertifiedAgent::Codex | CertifiedAgent::CodexAcp | CertifiedAgent::Vibe => {
+                panic!("it has no sub-agents")
+            }
+        };
+        ModelScriptStep::tools([(tool, input)])
+    }
+
     /// Returns a call of the agent's shell that it asks about in a mode that asks.
     pub(super) fn asked_shell(self, command: &str) -> ModelScriptStep {
         let mut input = json!({ "command": command });
@@ -174,9 +246,7 @@ impl TestedAgent {
     /// Writes the agent's own settings into its home directory; returns its environment.
     pub(super) fn write_settings(self, home: &Utf8Path, api: &str) -> IndexMap<String, String> {
         let mut env = IndexMap::new();
-        let mut set = |name: &str, value: &str| {
-            env.insert(name.to_owned(), value.to_owned());
-        };
+        let mut set = |name: &str, value: &str| drop(env.insert(name.to_owned(), value.to_owned()));
         let write = |path: &str, text: &str| write_file(&home.join(path), text);
         std::fs::create_dir_all(home).unwrap();
         set("HOME", home.as_str());
@@ -211,6 +281,8 @@ impl TestedAgent {
                 set("OPENAI_API_KEY", "mock-api-key");
                 set("OPENAI_BASE_URL", &format!("{api}/v1"));
                 set("OPENAI_MODEL", "mock-model");
+                // As in the table of known agents.
+                set("QWEN_CODE_LEGACY_MCP_BLOCKING", "1");
             }
             CertifiedAgent::Opencode => {
                 write(".config/opencode/opencode.json", &opencode_config(api).to_string());

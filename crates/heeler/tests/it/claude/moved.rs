@@ -127,7 +127,8 @@ fn a_session_that_was_made_in_a_terminal_is_adopted_and_goes_on_where_it_was_mad
     home.by_hand("elsewhere", "one", "First.");
     let natives = home.json(&["session", "list", "--native"]);
     let native = natives["sessions"][0]["agentSessionId"].as_str().unwrap();
-    let adopted = home.json(&["session", "adopt", native, "--as", "coder"]);
+    // The directory is no working directory of the fleet, so a person agrees to it.
+    let adopted = home.json(&["session", "adopt", native, "--as", "coder", "--yes"]);
     let id = adopted["id"].as_str().unwrap();
     assert_eq!(adopted["messageCount"], 2);
     let sent = home.say(Some(id), "two", "Second.");
