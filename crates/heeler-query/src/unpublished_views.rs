@@ -47,7 +47,7 @@ impl UnpublishedViews {
         let Ok(reader) = StoreReader::open(dir) else { return true };
         self.views.retain(|(path, generation)| {
             // One that cannot be read is not waited for.
-            matches!(reader.is_view_published(path, *generation), Ok(false))
+            matches!(reader.is_view_in_place(path, *generation), Ok(false))
         });
         self.views.is_empty() || is_unattended
     }

@@ -221,6 +221,14 @@ impl Store {
         }
     }
 
+    /// Records the views that [`Store::publish_some_views`] has put in place.
+    pub(crate) fn record_placed_views(
+        &self,
+        report: &mut PublishReport,
+    ) -> Result<(), views::PublishError> {
+        views::record_placed(&self.writer, std::mem::take(&mut report.placed))
+    }
+
     /// Takes today's backup of the database unless it exists; returns the path of a new backup.
     pub fn backup_daily(&self, now: Timestamp) -> Result<Option<Utf8PathBuf>, BackupError> {
         backup::take_daily_backup(self.dir(), now)

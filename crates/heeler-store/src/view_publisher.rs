@@ -102,8 +102,14 @@ fn keep_publishing(store: &Store, clock: impl Fn() -> Timestamp) {
             PublishTask::Requested(mut wanted) => {
                 let began = Instant::now();
                 let paths: Vec<String> = std::mem::take(&mut wanted.paths).into_iter().collect();
-                let done = store.publish_some_views(&paths, clock());
+                let mut done = store.publish_some_views(&paths, clock());
                 wanted.call_back();
+                // Other processes that wait for the files read the record. Callers do not wait for it.
+                if let Ok(report) = &mut done
+                    && let Err(error) = store.record_placed_views(report)
+                {
+                    done = Err(error);
+                }
                 // The callers waited for the files. The next round makes them durable: later, because
                 // the jobs that they show are just starting, and the short ones change them again.
                 if pause_end < began {

@@ -16,7 +16,7 @@ pub use due_signal::PublishCallback;
 pub(crate) use due_signal::{DueSignal, PublishTask};
 pub(crate) use hand_edits::apply_hand_edits;
 pub use hand_edits::{HandEdits, StatusEdit};
-pub(crate) use publish::{PlainStateHash, publish, publish_some};
+pub(crate) use publish::{PlainStateHash, publish, publish_some, record_placed};
 pub use publish::{PublishError, PublishReport, ViewFailure, sha256_hex};
 pub use published_view::PublishedView;
 pub use render::render_view;

@@ -31,6 +31,7 @@ pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("chat_gaps", include_str!("../../migrations/016_chat_gaps.sql")),
     ("job_hosts", include_str!("../../migrations/017_job_hosts.sql")),
     ("push_browsers", include_str!("../../migrations/018_push_browsers.sql")),
+    ("placed_views", include_str!("../../migrations/019_placed_views.sql")),
 ];
 
 /// The schema version of this build.

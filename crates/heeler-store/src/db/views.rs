@@ -22,8 +22,10 @@ sql! {
         AND path > ?1 ORDER BY path LIMIT ?2");
     DUE_VIEW = concat!("SELECT ", columns!(), " FROM views WHERE path = ?1 \
         AND generation <> published_generation");
-    // Generations only grow, so a later publication shows this change too.
-    IS_PUBLISHED = "SELECT published_generation >= ?2 FROM views WHERE path = ?1";
+    // Generations only grow, so a later file shows this change too.
+    IS_IN_PLACE = "SELECT published_generation >= ?2 OR placed_generation >= ?2 FROM views \
+        WHERE path = ?1";
+    PLACED = "UPDATE views SET placed_generation = ?2 WHERE path = ?1 AND placed_generation < ?2";
     VIEW = concat!("SELECT ", columns!(), " FROM views WHERE path = ?1");
     // The hash of the present file stays known until the new one is in place.
     ANNOUNCE = "UPDATE views SET pending_sha256 = ?2, sha256 = COALESCE(?3, sha256) WHERE path = ?1";
@@ -72,11 +74,11 @@ impl StateDatabase {
         query_first(&self.conn, DUE_VIEW, [path], "read a due view's record", read)
     }
 
-    /// Returns true if this generation of a view, or a later one, is published.
-    pub fn is_view_published(&self, path: &str, generation: i64) -> Result<bool, DatabaseError> {
+    /// Returns true if the file shows this generation of a view, or a later one.
+    pub fn is_view_in_place(&self, path: &str, generation: i64) -> Result<bool, DatabaseError> {
         let values = params![path, generation];
         let found: Option<bool> =
-            query_first(&self.conn, IS_PUBLISHED, values, "read a view's generation", |row| {
+            query_first(&self.conn, IS_IN_PLACE, values, "read a view's generation", |row| {
                 ColumnReader::new("views", row).get()
             })?;
         // A view without a record has nothing to publish.
@@ -128,6 +130,11 @@ pub(crate) fn record_pending(
     present: Option<&str>,
 ) -> Result<(), DatabaseError> {
     execute(conn, ANNOUNCE, params![path, sha256, present], "announce a view").map(|_| ())
+}
+
+/// Records that the file of a due view is in place, although it may not be durable yet.
+pub(crate) fn record_placed(conn: &DatabaseConnection, row: &ViewRow) -> Result<(), DatabaseError> {
+    execute(conn, PLACED, params![row.path, row.generation], "record a placed view").map(|_| ())
 }
 
 /// Forgets every published hash. A file that was never published does not count as edited by

@@ -34,7 +34,8 @@ fn released_migrations_are_never_edited() {
         run_terms 990b866c4cc5a662
         chat_gaps a3109fcd6fd51fa8
         job_hosts 64dafdc9905cd61b
-        push_browsers 8ea890f1ec48ddce"#]]
+        push_browsers 8ea890f1ec48ddce
+        placed_views 23e2ab255349edf4"#]]
     .assert_eq(&hashes.join("\n"));
 }
 

@@ -66,6 +66,26 @@ fn a_view_written_for_a_caller_stays_due_until_it_is_durable() {
 }
 
 #[test]
+fn other_processes_see_that_a_view_is_in_place_before_it_is_durable() {
+    let place = place();
+    let store = place.store();
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Pending)]);
+    let path = PublishedView::Job(job_id(1)).path();
+    let generation = || place.reader().view(&path).unwrap().unwrap().generation;
+    let is_in_place = |number| place.reader().is_view_in_place(&path, number).unwrap();
+    let first = generation();
+    let mut report = store.publish_some_views(std::slice::from_ref(&path), now()).unwrap();
+    assert!(!is_in_place(first));
+    store.record_placed_views(&mut report).unwrap();
+    assert!(is_in_place(first) && place.reader().due_view(&path).unwrap().is_some());
+    // The file does not show a later change, also if an earlier one is recorded after it.
+    commit(&store, |tx| tx.mark_view_due(&PublishedView::Job(job_id(1))));
+    assert!(!is_in_place(generation()));
+    store.publish_views(now()).unwrap();
+    assert!(is_in_place(generation()) && place.reader().due_view(&path).unwrap().is_none());
+}
+
+#[test]
 fn a_view_written_for_a_caller_and_lost_with_the_power_is_written_again() {
     let place = place();
     let store = place.store();

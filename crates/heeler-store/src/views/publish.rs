@@ -71,6 +71,8 @@ pub struct PublishReport {
     /// Agents that were detached from their session because a person deleted its file.
     pub detached: Vec<String>,
     pub failed: Vec<ViewFailure>,
+    /// Views whose files are in place, and that a later round makes durable.
+    pub(crate) placed: Vec<ViewRow>,
 }
 
 impl PublishReport {
@@ -271,11 +273,25 @@ fn publish_round(
             }
         }
     }
-    if done.is_empty() || end == RoundEnd::StillDue {
+    if end == RoundEnd::StillDue {
+        report.placed.extend(done.into_iter().map(|planned| planned.row));
+        return Ok(());
+    }
+    if done.is_empty() {
         return Ok(());
     }
     // A view that changed meanwhile has another generation and stays due.
     store.write_unsynced(move |tx| done.iter().try_for_each(|planned| record(tx, planned, now)))?;
+    Ok(())
+}
+
+/// Records which views [`publish_some`] has put in place, for processes that wait for them.
+pub(crate) fn record_placed(store: &StoreWriter, placed: Vec<ViewRow>) -> Result<(), PublishError> {
+    if !placed.is_empty() {
+        store.write_unsynced(move |tx| {
+            placed.iter().try_for_each(|row| rows::record_placed(&tx.conn, row))
+        })?;
+    }
     Ok(())
 }
 
