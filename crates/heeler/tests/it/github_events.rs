@@ -142,6 +142,86 @@ fn an_event_starts_a_workflow_that_is_found_by_its_subject() {
     life.ended();
 }
 
+/// Events of each kind with the trigger ID, branch and pull request that their run shows.
+fn events_of_all_kinds() -> Vec<(&'static str, Value, &'static str, Value, Value)> {
+    let about = |key: &str, number: u64| {
+        let mut body = issue(number, "Login");
+        let text = body.as_object_mut().unwrap().remove("issue").unwrap();
+        body[key] = text;
+        body
+    };
+    let pull_request = |number: u64| {
+        let mut body = about("pull_request", number);
+        body["pull_request"]["head"] = json!({"ref": "fix", "sha": "0a1b"});
+        body
+    };
+    let commented = |key: &str, number: u64| {
+        let mut body = pull_request(number);
+        body[key] = json!({"id": 1, "body": "Why?", "author_association": "OWNER"});
+        body
+    };
+    let checked = |key: &str, number: u64| {
+        json!({
+            "action": "completed",
+            "repository": {"full_name": "acme/app"},
+            key: {"head_sha": "0a1b", "head_branch": "fix", "pull_requests": [{"number": number}]},
+            "sender": {"login": "ann", "type": "User"},
+        })
+    };
+    let push = json!({
+        "ref": "refs/heads/main", "after": "0a1b", "repository": {"full_name": "acme/app"},
+        "sender": {"login": "ann"},
+    });
+    let dispatch = json!({
+        "action": "nightly", "branch": "main", "repository": {"full_name": "acme/tools"},
+        "sender": {"login": "ann"},
+    });
+    let none = Value::Null;
+    vec![
+        ("issues", issue(1, "Login"), "acme/app#1", none.clone(), none.clone()),
+        ("issue_comment", comment(2, "Why?"), "acme/app#2", none.clone(), none.clone()),
+        ("pull_request", pull_request(3), "acme/app#3", json!("fix"), json!(3)),
+        ("pull_request_review", commented("review", 4), "acme/app#4", json!("fix"), json!(4)),
+        (
+            "pull_request_review_comment",
+            commented("comment", 5),
+            "acme/app#5",
+            json!("fix"),
+            json!(5),
+        ),
+        ("check_suite", checked("check_suite", 6), "acme/app#6", json!("fix"), json!(6)),
+        ("check_run", checked("check_run", 7), "acme/app#7", none.clone(), json!(7)),
+        ("push", push, "acme/app::note", json!("main"), none.clone()),
+        ("repository_dispatch", dispatch, "acme/tools::note", none.clone(), none),
+    ]
+}
+
+#[test]
+fn events_of_all_kinds_start_a_workflow_with_their_subject() {
+    let schedule = "every: {type: webhook, associations: [ANY], workflow: note}";
+    let herd =
+        Herd::of(&CONFIG.replace("schedules:\n", &format!("schedules:\n      {schedule}\n")));
+    for name in ["note", "triage", "gated"] {
+        herd.fleet.write(
+            &format!("workflows/{name}.yaml"),
+            &format!("name: {name}\nphases:\n  - {{name: note, type: bash, command: 'true'}}\n"),
+        );
+    }
+    let (_life, _client) = herd.begin(&[]);
+    for (name, body, trigger_id, branch, pull_request) in events_of_all_kinds() {
+        let (code, reply) = event(&herd, "every", name, &body);
+        assert_eq!(code, 202, "{name}: {reply}");
+        wait_for_end(&herd, &reply["run"]);
+        let id = reply["run"].as_str().unwrap().parse().unwrap();
+        let row = herd.reader().workflow_run(&id).unwrap().unwrap();
+        assert_eq!(row.head.trigger_id, trigger_id, "{name}");
+        assert_eq!(row.triggered_by.as_deref(), Some("ann"), "{name}");
+        assert_eq!(row.context["event"], name);
+        assert_eq!(row.context["branch"], branch, "{name}: {}", row.context);
+        assert_eq!(row.context["prNumber"], pull_request, "{name}: {}", row.context);
+    }
+}
+
 #[test]
 fn one_run_of_a_workflow_is_active_for_an_issue() {
     let herd = herd();
