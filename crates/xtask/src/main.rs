@@ -25,6 +25,7 @@ mod site;
 mod soak;
 mod source;
 mod test_runner;
+mod test_times;
 #[cfg(test)]
 mod tidy;
 mod unstable_tests;
@@ -176,6 +177,7 @@ fn tests() -> Result<()> {
             ],
             &[],
         )?;
+        test_times::print_slowest()?;
         return unstable_tests::check_report();
     }
     eprintln!("xtask: cargo-nextest is not installed; using the built-in test runner");

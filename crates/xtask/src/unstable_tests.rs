@@ -9,9 +9,7 @@ const UNSTABLE_TESTS_MAX: usize = 2;
 
 /// Names the unstable tests of the last run; fails if there are too many.
 pub(crate) fn check_report() -> Result<()> {
-    let path = target_folder()?.join("nextest/ci/junit.xml");
-    let report = std::fs::read_to_string(&path)
-        .with_context(|| format!("cannot read the report of the tests, {}", path.display()))?;
+    let report = read_report()?;
     let unstable = unstable_tests(&report);
     for name in &unstable {
         eprintln!("xtask: unstable: {name} failed, then passed. Find its race.");
@@ -20,6 +18,13 @@ pub(crate) fn check_report() -> Result<()> {
         bail!("{} tests are unstable, at most {UNSTABLE_TESTS_MAX} may be", unstable.len());
     }
     Ok(())
+}
+
+/// Reads nextest's report of the last run.
+pub(crate) fn read_report() -> Result<String> {
+    let path = target_folder()?.join("nextest/ci/junit.xml");
+    std::fs::read_to_string(&path)
+        .with_context(|| format!("cannot read the report of the tests, {}", path.display()))
 }
 
 /// Returns the names of the tests that passed only at the second attempt.
