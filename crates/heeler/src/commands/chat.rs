@@ -201,18 +201,21 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
     warnings.into_iter().for_each(|warning| conversation.warn(warning));
     match on_screen {
         true => {
-            let terminal = terminal.map_or_else(TerminalHandle::open, Ok);
             let screen = ChatScreenOptions {
                 theme,
                 history,
                 agent_commands: about.commands,
                 folder: agent_folder,
             };
-            let terminal = terminal.map_err(anyhow::Error::from)?;
-            chat::run_on_screen(conversation, inputs, terminal, screen)
+            chat::run_on_screen(conversation, inputs, open_terminal(terminal)?, screen)
         }
         false => chat::run_plain(conversation, inputs, keyboard),
     }
+}
+
+/// Returns the terminal, opened if it is not yet.
+fn open_terminal(opened: Option<TerminalHandle>) -> CommandResult<TerminalHandle> {
+    Ok(opened.map_or_else(TerminalHandle::open, Ok).map_err(anyhow::Error::from)?)
 }
 
 /// Creates a session with the fleet of the current directory.
