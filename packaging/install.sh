@@ -40,14 +40,14 @@ download() {
 
 # The whole script is read before anything is done: a download that breaks off does nothing.
 main() {
-  [ "$(uname -s)" = Linux ] || fail "there is no release for $(uname -s); build it from source: https://github.com/heeler/heeler#install"
+  [ "$(uname -s)" = Linux ] || fail "there is no release for $(uname -s); build it from source: https://github.com/heeler/heeler#build-from-source"
   processor=$(uname -m)
   case $processor in arm64) processor=aarch64 ;; amd64) processor=x86_64 ;; esac
   sha256=
   case $processor in
 @CHECKSUMS@
   esac
-  [ -n "$sha256" ] || fail "there is no release for $processor; build it from source: https://github.com/heeler/heeler#install"
+  [ -n "$sha256" ] || fail "there is no release for $processor; build it from source: https://github.com/heeler/heeler#build-from-source"
 
   name=heeler-$version-$processor-linux
   url=${HEELER_DOWNLOAD_URL:-https://github.com/heeler/heeler/releases/download/v$version}

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::ChatTheme;
+
 /// Shortest interval between two turns of a loop.
 pub const LOOP_INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// Longest interval between two turns of a loop.
@@ -33,6 +35,7 @@ pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("export", "[FILE]", "write this session as Markdown"),
     ("sessions", "", "list the sessions that can be resumed"),
     ("status", "", "show the state of this session"),
+    ("theme", "dark|light|none", "set the colours of the screen, until you leave"),
     ("exit", "", "leave; also /quit, /q, Ctrl+D, Ctrl+C twice"),
 ];
 
@@ -76,6 +79,7 @@ pub(crate) enum ChatCommand {
     Export(Option<String>),
     Sessions,
     Status,
+    Theme(ChatTheme),
     Exit,
 }
 
@@ -167,6 +171,9 @@ fn parse_command_name(name: &str, rest: &str) -> Result<ChatCommand, ChatCommand
         "export" => Ok(ChatCommand::Export(some)),
         "sessions" => plain(ChatCommand::Sessions),
         "status" => plain(ChatCommand::Status),
+        "theme" => ChatTheme::parse(rest)
+            .map(ChatCommand::Theme)
+            .ok_or_else(|| command_error("/theme knows dark, light and none")),
         "exit" | "quit" | "q" => plain(ChatCommand::Exit),
         other => Err(unknown_command(other)),
     }
@@ -288,6 +295,14 @@ mod tests {
     fn goal(text: &str, seconds: u64) -> ChatCommand {
         let goal = (!text.is_empty()).then(|| text.to_owned());
         ChatCommand::Loop { goal, every: Duration::from_secs(seconds) }
+    }
+
+    #[test]
+    fn a_theme_has_a_name() {
+        check("/theme light", ChatCommand::Theme(ChatTheme::Light));
+        check("/theme none", ChatCommand::Theme(ChatTheme::None));
+        fails("/theme", "dark, light and none");
+        fails("/theme pink", "dark, light and none");
     }
 
     #[test]

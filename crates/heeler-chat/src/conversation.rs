@@ -88,13 +88,14 @@ impl Conversation {
         options: ConversationOptions,
         now: Timestamp,
     ) -> Result<Conversation, SessionFileError> {
+        let context_tokens = options.context_tokens;
         let mut conversation = Conversation {
             directory,
             record: ConversationRecord::new(session_file),
             fleet,
             options,
             now,
-            display: ConversationDisplay::new(),
+            display: ConversationDisplay::new(context_tokens),
             phase: ConversationPhase::default(),
             turn: TurnPhase::default(),
             outbox: MessageOutbox::default(),
@@ -270,11 +271,14 @@ impl Conversation {
             id: self.record.id().to_owned(),
             agent: state.agent().to_owned(),
             // Between two turns the model that answered last stays visible.
-            model: state.model.clone().or_else(|| shown.model.clone()),
+            model: (state.model.clone())
+                .or_else(|| shown.model.clone())
+                .or_else(|| self.options.model.clone()),
             mode: self.permission_mode().map(str::to_owned),
             folder: self.options.agent_folder.clone(),
             branch: self.options.branch.clone(),
             context_tokens: shown.context_tokens,
+            context_window: shown.context_window,
             cost_usd: self.jobs.total_cost(),
             busy: self.activity().map(str::to_owned),
             queued: self.outbox.queued(),

@@ -69,6 +69,8 @@ pub struct ChatJobInfo {
     pub cost_usd: Option<f64>,
     /// Tokens of the model's context in use.
     pub context_tokens: Option<u64>,
+    /// Tokens that the model's context can hold, if its agent reports that.
+    pub context_window: Option<u64>,
     /// Model that answered.
     pub model: Option<String>,
 }

@@ -36,6 +36,6 @@ pub use session_file::{
 };
 pub use tasks::{ConversationLoop, ConversationTask};
 pub use ui_messages::{
-    CLIPBOARD_BYTES_MAX, ChatOutput, ChatQuestion, ChatSpeaker, ChatWorkerStatus,
+    CLIPBOARD_BYTES_MAX, ChatOutput, ChatQuestion, ChatSpeaker, ChatTheme, ChatWorkerStatus,
     ConversationStatus, UserAction,
 };

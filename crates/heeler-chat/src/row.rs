@@ -1,6 +1,7 @@
 //! Conversion of job rows to conversation entries.
 
 use heeler_model::JobId;
+use heeler_model::file_edit::PATCH_KEY;
 use heeler_model::job_row::{JobRow, JobRowKind};
 use serde_json::{Map, Value as Json};
 
@@ -68,6 +69,9 @@ pub(crate) fn entry_from_row(
     }
     if matches!(row.kind(), JobRowKind::ToolResult(result) if result.failed) {
         other.insert("isError".to_owned(), Json::Bool(true));
+    }
+    if let Some(patch) = row.as_json().get(PATCH_KEY) {
+        other.insert(PATCH_KEY.to_owned(), patch.clone());
     }
     if let Some(took) = row.number("duration_ms") {
         other.insert("durationMs".to_owned(), took.into());

@@ -18,6 +18,29 @@ pub enum ChatSpeaker {
     Worker(String),
 }
 
+/// Colours of a screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChatTheme {
+    /// For a dark background.
+    Dark,
+    /// For a light background.
+    Light,
+    /// No colours.
+    None,
+}
+
+impl ChatTheme {
+    /// Parses the name that a person types.
+    pub fn parse(name: &str) -> Option<ChatTheme> {
+        Some(match name {
+            "dark" => ChatTheme::Dark,
+            "light" => ChatTheme::Light,
+            "none" => ChatTheme::None,
+            _ => return None,
+        })
+    }
+}
+
 /// Output to show. Entries are already on disk.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ChatOutput {
@@ -55,6 +78,8 @@ pub enum ChatOutput {
     Clipboard(String),
     /// Failure and its reason.
     Error(String),
+    /// Colours that the person chose.
+    ThemeChanged(ChatTheme),
     /// Content of the status line.
     Status(Box<ConversationStatus>),
     /// Transcript in view.
@@ -92,6 +117,8 @@ pub struct ConversationStatus {
     pub branch: Option<String>,
     /// Tokens of the context in use.
     pub context_tokens: Option<u64>,
+    /// Tokens that the model's context can hold, if known.
+    pub context_window: Option<u64>,
     /// Cost of the session, including workers.
     pub cost_usd: f64,
     /// Activity of the agent; `None` if it is idle.

@@ -8,7 +8,7 @@ mod reply;
 use std::fmt;
 use std::time::Duration;
 
-use heeler_model::{ApprovalAnswer, ApprovalId, JobId, JobRequest};
+use heeler_model::{ApprovalAnswer, ApprovalId, JobId, JobRequest, SessionId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
@@ -137,6 +137,13 @@ pub enum DaemonCommand {
         /// Person who knows the cost.
         by: String,
     },
+    /// Set the title of a job or session.
+    Rename {
+        item: RenamedItem,
+        title: String,
+        /// Requester.
+        by: String,
+    },
     /// Reload the config.
     Reload,
     /// Confirm a change of the config that was held.
@@ -172,6 +179,7 @@ impl DaemonCommand {
             | DaemonCommand::DrainHost { by, .. }
             | DaemonCommand::GiveUpHost { by, .. }
             | DaemonCommand::SetJobCost { by, .. }
+            | DaemonCommand::Rename { by, .. }
             | DaemonCommand::AcceptConfig { by, .. } => name.clone_into(by),
             DaemonCommand::Trigger(_)
             | DaemonCommand::Webhook(_)
@@ -180,6 +188,14 @@ impl DaemonCommand {
             | DaemonCommand::Status => {}
         }
     }
+}
+
+/// Item with a title.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RenamedItem {
+    Job(JobId),
+    Session(SessionId),
 }
 
 /// Call of a schedule of type `webhook`.

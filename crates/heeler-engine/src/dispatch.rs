@@ -35,6 +35,7 @@ mod notice_checks;
 mod notifications;
 mod push_browsers;
 mod question_notices;
+mod renaming;
 mod review_parts;
 mod run_cards;
 mod run_exits;

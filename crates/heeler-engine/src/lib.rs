@@ -75,8 +75,9 @@ pub use claude_settings::claude_settings_files;
 pub use command::{
     AgentChange, BudgetStatus, CommandReply, DaemonCommand, DaemonCommandError,
     DaemonCommandErrorKind, DaemonMode, DaemonScheduleStatus, DaemonStatus, DispatcherStoppedError,
-    HostDrain, IdempotencyKey, ParkedCredential, ReplyCallback, RunningJob, ScheduleChange,
-    ScheduleOverride, StopMode, WEBHOOK_BYTES_MAX, WaitingJob, WebhookCall, WebhookWorkflowInputs,
+    HostDrain, IdempotencyKey, ParkedCredential, RenamedItem, ReplyCallback, RunningJob,
+    ScheduleChange, ScheduleOverride, StopMode, WEBHOOK_BYTES_MAX, WaitingJob, WebhookCall,
+    WebhookWorkflowInputs,
 };
 pub use commit::{CommitError, CommittedRun};
 pub use config_files::{ConfigFileRecorder, list_skill_files, list_workflow_files};

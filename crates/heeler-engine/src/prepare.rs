@@ -23,8 +23,8 @@ pub(crate) use heeler_model::agent_environment as environment;
 use heeler_model::agent_environment::AgentEnvironmentError;
 use heeler_model::permission_grant::PermissionGrant;
 use heeler_model::run::{
-    AgentLaunchSpec, KeptAgentLimits, PROTOCOL, QuestionPolicy, RunAuthority, RunLimits,
-    RuntimeLaunchSpec,
+    AgentLaunchSpec, BudgetSource, KeptAgentLimits, PROTOCOL, QuestionPolicy, RunAuthority,
+    RunLimits, RuntimeLaunchSpec,
 };
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{ApprovalMode, JobRequest, PhaseJobKind, SessionMode, TriggerType};
@@ -477,12 +477,15 @@ fn run_limits(
     let budget = budget.map(|usd| i64::try_from(usd.micros()).unwrap_or(i64::MAX));
     let phase = wanted.phase.as_deref();
     let left = phase.and_then(|phase| phase.micros_left);
+    let is_of_workflow = left.is_some_and(|left| budget.is_none_or(|budget| left < budget));
+    let source = if is_of_workflow { BudgetSource::Workflow } else { BudgetSource::Job };
     let budget = [budget, left].into_iter().flatten().min();
     RunLimits {
         timeout_ms: phase.and_then(|phase| phase.timeout_ms).or(timeout.map(period_millis)),
         stall_timeout_ms: stall_timeout(agent).map(period_millis),
         max_turns: agent.max_turns.map(NonZeroU32::get),
         budget_usd: budget.map(|micros| micros as f64 / 1_000_000.0),
+        budget_source: budget.map(|_| source),
         grace_ms: None,
     }
 }

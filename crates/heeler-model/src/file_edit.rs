@@ -1,7 +1,10 @@
-//! Edits of files in the input of a tool, as lines that go, stay and come. Surfaces show them instead
-//! of the two texts. Start at [`FileEdit::of`].
+//! Edits of files, as lines that go, stay and come: from the input of a tool before it ran, or from
+//! the patch that Claude reports after it. All surfaces show these lines. Start at [`FileEdit::of`].
 
 use serde_json::Value as Json;
+
+/// Key of the patch in a row or entry of a tool's result.
+pub const PATCH_KEY: &str = "patch";
 
 /// Unchanged lines that are kept before and after a change.
 const CONTEXT_LINES: usize = 2;
@@ -16,7 +19,36 @@ pub struct FileEdit<'a> {
     /// File as the tool's input names it.
     pub path: &'a str,
     /// Changed places. A file that is written as a whole has one, with added lines only.
-    pub hunks: Vec<Vec<EditLine<'a>>>,
+    pub hunks: Vec<EditHunk<'a>>,
+}
+
+/// Changed place of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EditHunk<'a> {
+    /// Numbers of the first line before and after the edit; `None` if the place is unknown.
+    pub start: Option<(u64, u64)>,
+    pub lines: Vec<EditLine<'a>>,
+}
+
+impl<'a> EditHunk<'a> {
+    /// Returns the lines with their numbers: of a removed line before the edit, of all others after
+    /// it.
+    pub fn numbered_lines(&self) -> impl Iterator<Item = (Option<u64>, EditLine<'a>)> {
+        let mut next = self.start;
+        self.lines.iter().map(move |line| {
+            let number = next.map(|(old, new)| match line {
+                EditLine::Removed(_) => old,
+                EditLine::Unchanged(_) | EditLine::Added(_) => new,
+            });
+            next = next.map(|(old, new)| {
+                let is_old = !matches!(line, EditLine::Added(_));
+                let is_new = !matches!(line, EditLine::Removed(_));
+                // The first number comes from the agent.
+                (old.saturating_add(is_old.into()), new.saturating_add(is_new.into()))
+            });
+            (number, *line)
+        })
+    }
 }
 
 /// Line of an edit.
@@ -42,24 +74,51 @@ impl<'a> FileEdit<'a> {
                 let text = input["content"].as_str()?;
                 // Not `lines`, which drops carriage returns.
                 let text = text.strip_suffix('\n').unwrap_or(text);
-                vec![text.split('\n').map(EditLine::Added).collect()]
+                let lines = text.split('\n').map(EditLine::Added).collect();
+                vec![EditHunk { start: None, lines }]
             }
             _ => return None,
         };
         Some(FileEdit { path, hunks })
     }
 
+    /// Returns the edit in a patch of Claude's result: a list of hunks with their first lines and the
+    /// lines of a unified diff. `None` if it has another form, or no hunk.
+    pub fn of_patch(path: &'a str, patch: &'a Json) -> Option<FileEdit<'a>> {
+        let hunks = patch.as_array()?.iter().map(patch_hunk).collect::<Option<Vec<_>>>()?;
+        (!hunks.is_empty()).then_some(FileEdit { path, hunks })
+    }
+
     /// Counts added and removed lines.
     pub fn counts(&self) -> (usize, usize) {
-        let lines = || self.hunks.iter().flatten();
+        let lines = || self.hunks.iter().flat_map(|hunk| &hunk.lines);
         let added = lines().filter(|line| matches!(line, EditLine::Added(_))).count();
         let removed = lines().filter(|line| matches!(line, EditLine::Removed(_))).count();
         (added, removed)
     }
 }
 
-fn edit_hunk(edit: &Json) -> Option<Vec<EditLine<'_>>> {
-    Some(compare(edit["old_string"].as_str()?, edit["new_string"].as_str()?))
+/// Returns one replacement of a tool's input; `None` if it has another form.
+pub fn edit_hunk(edit: &Json) -> Option<EditHunk<'_>> {
+    let lines = compare(edit["old_string"].as_str()?, edit["new_string"].as_str()?);
+    Some(EditHunk { start: None, lines })
+}
+
+fn patch_hunk(hunk: &Json) -> Option<EditHunk<'_>> {
+    let start = hunk["oldStart"].as_u64().zip(hunk["newStart"].as_u64());
+    let mut lines = Vec::new();
+    for line in hunk["lines"].as_array()? {
+        let line = line.as_str()?;
+        lines.push(match line.as_bytes().first() {
+            Some(b'+') => EditLine::Added(&line[1..]),
+            Some(b'-') => EditLine::Removed(&line[1..]),
+            Some(b' ') => EditLine::Unchanged(&line[1..]),
+            // "No newline at end of file" is no line of the file.
+            Some(b'\\') => continue,
+            _ => EditLine::Unchanged(line),
+        });
+    }
+    Some(EditHunk { start, lines })
 }
 
 /// Compares two texts. Lines far from any change are left out.
@@ -126,7 +185,7 @@ mod tests {
             EditLine::Added(text) => format!("+{text}"),
         };
         let hunks =
-            edit.hunks.iter().map(|hunk| hunk.iter().map(text).collect::<Vec<_>>().join("|"));
+            edit.hunks.iter().map(|hunk| hunk.lines.iter().map(text).collect::<Vec<_>>().join("|"));
         assert_eq!(hunks.collect::<Vec<_>>().join(" @ "), expected);
     }
 
@@ -148,6 +207,29 @@ mod tests {
         check("Write", &json!({"file_path": "a", "content": "x\ny\n"}), "+x|+y");
         let written = json!({"file_path": "a", "content": "x\ny\n"});
         assert_eq!(FileEdit::of("Write", &written).unwrap().counts(), (2, 0));
+    }
+
+    #[test]
+    fn a_patch_of_claude_has_line_numbers() {
+        let patch = json!([
+            {"oldStart": 9, "oldLines": 3, "newStart": 9, "newLines": 4, "lines": [" a", "-b", "+B", "+c", " d"]},
+            {"oldStart": 40, "newStart": 41, "lines": ["-x", "\\ No newline at end of file", ""]},
+        ]);
+        let edit = FileEdit::of_patch("a.rs", &patch).unwrap();
+        let numbered =
+            |hunk: &EditHunk<'_>| hunk.numbered_lines().map(|(at, _)| at.unwrap()).collect();
+        let numbers: Vec<Vec<u64>> = edit.hunks.iter().map(numbered).collect();
+        assert_eq!(numbers, [vec![9, 10, 10, 11, 12], vec![40, 41]]);
+        assert_eq!(edit.counts(), (2, 2));
+        // Numbers of another form are left out, lines are not.
+        let vague = json!([{"oldStart": -1, "newStart": 1, "lines": ["+a"]}]);
+        let edit = FileEdit::of_patch("a", &vague).unwrap();
+        assert!(edit.hunks[0].numbered_lines().all(|(at, _)| at.is_none()));
+        let last = json!([{"oldStart": u64::MAX, "newStart": u64::MAX, "lines": [" a", " b"]}]);
+        assert_eq!(FileEdit::of_patch("a", &last).unwrap().hunks[0].numbered_lines().count(), 2);
+        for other in [json!(null), json!([]), json!("x"), json!([{"lines": [1]}]), json!([3])] {
+            assert_eq!(FileEdit::of_patch("a", &other), None, "{other}");
+        }
     }
 
     #[test]

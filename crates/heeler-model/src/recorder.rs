@@ -121,6 +121,8 @@ pub struct TranscriptRecorder {
 struct OpenToolCall {
     tool: String,
     at: Timestamp,
+    /// Time in which it waited for the answer of a person.
+    waited_ms: i64,
 }
 
 impl TranscriptRecorder {
@@ -186,6 +188,22 @@ impl TranscriptRecorder {
     /// job rows show this reason instead. Every row carries it, because each may be the last one.
     pub fn set_interruption(&mut self, class: ErrorClass, why: &str) {
         self.interruption = Some(RunError::new(class, why));
+    }
+
+    /// Excludes the time in which a tool waited for the answer of a person from the duration of its
+    /// call.
+    pub fn exclude_wait(&mut self, tool: &str, asked_at: Timestamp, answered_at: Timestamp) {
+        let waited = answered_at.as_millisecond().saturating_sub(asked_at.as_millisecond());
+        // The question names an injected tool without its server.
+        let is_meant = |call: &OpenToolCall| {
+            let name = call.tool.strip_suffix(tool);
+            name.is_some_and(|before| before.is_empty() || before.ends_with("__"))
+        };
+        let calls = self.open_calls.values_mut().filter(|call| is_meant(call));
+        // Of parallel calls, each has a question of its own.
+        if let Some(call) = calls.min_by_key(|call| call.waited_ms) {
+            call.waited_ms = call.waited_ms.saturating_add(waited.max(0));
+        }
     }
 
     /// Records a note of Heeler itself: a decision, a warning, a question or an answer.

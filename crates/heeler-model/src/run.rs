@@ -33,7 +33,9 @@ pub use signature::{
     QuestionFileKind, QuestionProof, ResultKeyParseError, ResultPublicKey, ResultSigningKey,
     SIGNATURE_FIELD_BYTES,
 };
-pub use spec::{KeptAgentLimits, QuestionPolicy, RunLimits, RunSpec, SessionPlan, SessionStart};
+pub use spec::{
+    BudgetSource, KeptAgentLimits, QuestionPolicy, RunLimits, RunSpec, SessionPlan, SessionStart,
+};
 
 /// Version that all data of this protocol carries.
 pub const PROTOCOL: u32 = 1;

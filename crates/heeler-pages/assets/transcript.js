@@ -192,7 +192,10 @@ class Transcript {
     (isCall ? this.calls : this.results).set(key, article);
     const [called, gave] = [this.calls.get(key), this.results.get(key)];
     if (!called || !gave || called === gave) return;
-    const took = Date.parse(gave.dataset.at) - Date.parse(called.dataset.at);
+    // The recorded time leaves out the wait for people; only rows of other programs lack it.
+    const took = gave.dataset.took !== undefined
+      ? Number(gave.dataset.took)
+      : Date.parse(gave.dataset.at) - Date.parse(called.dataset.at);
     if (took >= 0) {
       const word = document.createElement('span');
       word.className = 'took muted nowrap';

@@ -301,14 +301,14 @@ pub(crate) fn shows_everything(edit: &FileEdit<'_>) -> bool {
             text.len() <= LINE_BYTES_MAX
         }
     };
-    let total: usize = edit.hunks.iter().map(Vec::len).sum();
-    total <= EDIT_LINES_MAX && edit.hunks.iter().flatten().all(is_short)
+    let lines = || edit.hunks.iter().flat_map(|hunk| &hunk.lines);
+    lines().count() <= EDIT_LINES_MAX && lines().all(is_short)
 }
 
 /// Renders the edit of a tool call. Hidden characters are made visible, because a person may be about
 /// to approve it. Lines beyond the limit are counted, not shown.
 pub(crate) fn edit_table(edit: &FileEdit<'_>) -> Markup {
-    let total: usize = edit.hunks.iter().map(Vec::len).sum();
+    let total: usize = edit.hunks.iter().map(|hunk| hunk.lines.len()).sum();
     let mut left = EDIT_LINES_MAX;
     html! {
         div.diff tabindex="0" role="group" aria-label={ "Changes to " (visible_line(edit.path)) } {
@@ -317,8 +317,8 @@ pub(crate) fn edit_table(edit: &FileEdit<'_>) -> Markup {
                 tbody {
                     @for (number, hunk) in edit.hunks.iter().enumerate() {
                         @if number > 0 { tr.hunk { td.sign {} td.text { "⋯" } } }
-                        @let shown = hunk.len().min(left);
-                        @for line in &hunk[..shown] { (edit_row(*line)) }
+                        @let shown = hunk.lines.len().min(left);
+                        @for line in &hunk.lines[..shown] { (edit_row(*line)) }
                         ({ left -= shown; "" })
                     }
                 }

@@ -208,6 +208,8 @@ fn rows_say_who_did_what() {
     assert_eq!(row_summary(row.as_bytes()), "");
     assert_eq!(shown("{"), "unreadable 3 {");
     assert!(row_html(3, r#"{"type":"tool_use","id":"t1"}"#).contains(r#"data-call="t1""#));
+    let row = r#"{"type":"tool_result","tool_use_id":"t1","result":"one","duration_ms":40}"#;
+    assert!(row_html(3, row).contains(r#"data-took="40""#));
 }
 
 #[test]

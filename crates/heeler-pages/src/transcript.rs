@@ -37,7 +37,7 @@ pub fn row(number: u64, row_json: &str) -> Markup {
             "unreadable",
             "error",
             None,
-            None,
+            (None, None),
             html! { pre.code { (clip_text(row_json)) } },
         );
     };
@@ -60,7 +60,12 @@ pub fn row(number: u64, row_json: &str) -> Markup {
     // Only calls and results share an id; other rows use the same key for something else.
     let is_call = matches!(row.kind(), JobRowKind::ToolCall { .. } | JobRowKind::ToolResult { .. });
     let call = row.call_id().or_else(|| row.text("id")).filter(|_| is_call);
-    entry(number, &visible_line(speaker.label()), css_class(speaker), row.written_at(), call, body)
+    let took = match row.kind() {
+        JobRowKind::ToolResult(result) => result.duration_ms,
+        _ => None,
+    };
+    let (who, class) = (visible_line(speaker.label()), css_class(speaker));
+    entry(number, &who, class, row.written_at(), (call, took), body)
 }
 
 /// Returns the content of a row as one line, for lists; empty if there is none.
@@ -114,14 +119,14 @@ fn entry(
     speaker: &str,
     class: &str,
     at: Option<Timestamp>,
-    call: Option<&str>,
+    (call, took_ms): (Option<&str>, Option<i64>),
     body: Markup,
 ) -> Markup {
     // In UTC, because a page without scripts does not know the viewer's zone.
     let clock = |at: Timestamp| at.strftime("%H:%M:%S UTC").to_string();
     html! {
         article.entry.{ "of-" (class) } #{ "row-" (number) } data-number=(number)
-            data-call=[call] data-at=[at] {
+            data-call=[call] data-at=[at] data-took=[took_ms] {
             header {
                 span.who { (speaker) }
                 @if let Some(at) = at { time data-clock datetime=(at) { (clock(at)) } }

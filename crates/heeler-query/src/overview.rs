@@ -3,7 +3,9 @@
 //! Every part has a maximum size, so the cost does not grow with the amount of data. Start at
 //! [`FleetReader::overview`].
 
-use heeler_model::{Approval, ApprovalStatus, JobStatus, ScheduleStatus};
+use std::collections::BTreeSet;
+
+use heeler_model::{Approval, ApprovalStatus, JobId, JobStatus, ScheduleStatus};
 use heeler_store::{ApprovalFilter, JobFilter, JobListRow, StoreReader};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -25,11 +27,14 @@ const LAST_BYTES_MAX: u64 = 256 * 1024;
 /// Age up to which failures are counted.
 const FAILURE_WINDOW: SignedDuration = SignedDuration::from_hours(24);
 
+/// Open questions that are looked at to find the jobs that wait for an answer.
+const ASKING_JOBS_MAX: usize = 200;
+
 /// Activity of a fleet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetActivity {
-    /// Number of running jobs.
+    /// Number of jobs at work. A job that waits for an answer is an open question instead.
     pub running: i64,
     /// Number of queued jobs.
     pub waiting: i64,
@@ -154,12 +159,27 @@ fn count_activity(reader: &StoreReader, now: Timestamp) -> Result<FleetActivity,
         reader.count_jobs(&JobFilter { status, since, ..JobFilter::default() })
     };
     let pending = ApprovalFilter { run: None, status: Some(ApprovalStatus::Pending) };
+    let running = count(JobStatus::Running, None)?;
+    let asking = if running == 0 { 0 } else { count_asking_jobs(reader, &pending)? };
     Ok(FleetActivity {
-        running: count(JobStatus::Running, None)?,
+        running: running.saturating_sub(asking).max(0),
         waiting: count(JobStatus::Pending, None)?,
         failed24h: count(JobStatus::Failed, now.checked_sub(FAILURE_WINDOW).ok())?,
         approvals: reader.count_approvals(&pending)?,
     })
+}
+
+/// Counts the running jobs that wait for an answer.
+fn count_asking_jobs(reader: &StoreReader, pending: &ApprovalFilter) -> Result<i64, QueryError> {
+    let open = reader.approvals(pending, None, ASKING_JOBS_MAX)?;
+    // An agent may ask several questions at once.
+    let jobs: BTreeSet<JobId> = open.into_iter().filter_map(|approval| approval.job_id).collect();
+    let mut asking = 0;
+    for job in jobs {
+        let is_running = reader.job(&job)?.is_some_and(|job| job.head.status == JobStatus::Running);
+        asking += i64::from(is_running);
+    }
+    Ok(asking)
 }
 
 /// Returns the last rows of a transcript; empty if it does not exist yet or cannot be read.

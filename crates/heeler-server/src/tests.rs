@@ -15,8 +15,8 @@ use heeler_engine::hooks::ChatServiceUrls;
 use heeler_engine::{
     AgentChange, BrowserOperation, CommandReply, DaemonCommand, DaemonCommandError,
     DaemonCommandErrorKind, DaemonHandle, DaemonMode, DaemonSetup, DaemonStatus,
-    DispatcherStoppedError, FleetMonitor, HostDrain, ReplyCallback, RunningJob, ScheduleChange,
-    StopMode, WaitingJob, WebhookCall,
+    DispatcherStoppedError, FleetMonitor, HostDrain, RenamedItem, ReplyCallback, RunningJob,
+    ScheduleChange, StopMode, WaitingJob, WebhookCall,
 };
 use heeler_model::{JobRequest, JobStatus, PROMPT_BYTES_MAX, RunId};
 use heeler_query::FleetReader;
@@ -245,6 +245,7 @@ fn every_command() -> Vec<DaemonCommand> {
             by: by(),
         },
         DaemonCommand::SetJobCost { job: job(), micros: 420_000, by: by() },
+        DaemonCommand::Rename { item: RenamedItem::Job(job()), title: "Cart".to_owned(), by: by() },
         DaemonCommand::Reload,
         DaemonCommand::AcceptConfig {
             fingerprint: "ab12".to_owned(),

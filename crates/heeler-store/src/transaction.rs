@@ -191,6 +191,12 @@ impl<'c> StoreTransaction<'c> {
         Ok(job.version + 1)
     }
 
+    /// Replaces the title of a job.
+    pub fn set_job_title(&mut self, job: &JobId, title: &str) -> Result<(), DatabaseError> {
+        job_marks::set_title(&self.conn, job, title)?;
+        self.mark_view_due(&PublishedView::Job(job.clone()))
+    }
+
     /// Marks a job as one whose agent was denied tools.
     pub fn mark_job_denied(&mut self, job: &JobId, denied: &str) -> Result<(), DatabaseError> {
         job_marks::set_denied(&self.conn, job, denied)?;

@@ -349,10 +349,19 @@ pub(crate) fn highlight_code(
     if matches!(name.as_str(), "diff" | "patch" | "udiff") {
         return highlight_diff(code, theme);
     }
-    match LANGUAGES.iter().find(|known| known.names.contains(&name.as_str())) {
-        Some(language) => CodeLexer { language, theme, spans: vec![] }.run(code),
-        None => vec![Span::styled(code.to_owned(), theme.code)],
-    }
+    highlight_known_code(code, &name, theme)
+        .unwrap_or_else(|| vec![Span::styled(code.to_owned(), theme.code)])
+}
+
+/// Returns code of a language, or with this extension of a file name, as styled spans; `None` if the
+/// language is unknown.
+pub(crate) fn highlight_known_code(
+    code: &str,
+    name: &str,
+    theme: &TerminalTheme,
+) -> Option<Vec<Span<'static>>> {
+    let language = LANGUAGES.iter().find(|known| known.names.contains(&name))?;
+    Some(CodeLexer { language, theme, spans: vec![] }.run(code))
 }
 
 /// Returns a unified diff as styled spans, one per line.

@@ -13,16 +13,32 @@ use crate::text::{LineBreakMode, TextFlow, truncate_to_width, width as width_of}
 // Deeper levels of hostile text would leave no room for the text.
 const DEPTH_MAX: usize = 8;
 
+/// Extensions of markdown that are understood.
+pub(crate) const MARKDOWN_OPTIONS: Options =
+    Options::ENABLE_TABLES.union(Options::ENABLE_STRIKETHROUGH).union(Options::ENABLE_TASKLISTS);
+
 /// Lays out text, which must be sanitized already.
 pub(crate) fn markdown_lines(
     text: &str,
     width: usize,
     theme: &TerminalTheme,
 ) -> Vec<Line<'static>> {
-    let options =
-        Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
-    let mut page = MarkdownLayout::new(width, theme);
-    for event in Parser::new_ext(text, options) {
+    lay_out(text, MarkdownLayout::new(width, theme))
+}
+
+/// Lays out text as [`markdown_lines`] does, but does not break lines of code: the terminal breaks
+/// them, and joins them again when they are copied.
+pub(crate) fn markdown_lines_with_whole_code(
+    text: &str,
+    width: usize,
+    theme: &TerminalTheme,
+) -> Vec<Line<'static>> {
+    let code_width = usize::MAX;
+    lay_out(text, MarkdownLayout { code_width, ..MarkdownLayout::new(width, theme) })
+}
+
+fn lay_out(text: &str, mut page: MarkdownLayout<'_>) -> Vec<Line<'static>> {
+    for event in Parser::new_ext(text, MARKDOWN_OPTIONS) {
         page.event(event);
     }
     page.flush();
@@ -31,6 +47,8 @@ pub(crate) fn markdown_lines(
 
 struct MarkdownLayout<'t> {
     width: usize,
+    /// Width at which lines of code are broken.
+    code_width: usize,
     theme: &'t TerminalTheme,
     lines: Vec<Line<'static>>,
     /// Content of the open block.
@@ -58,6 +76,7 @@ impl<'t> MarkdownLayout<'t> {
     fn new(width: usize, theme: &'t TerminalTheme) -> MarkdownLayout<'t> {
         MarkdownLayout {
             width,
+            code_width: width,
             theme,
             lines: vec![],
             spans: vec![],
@@ -256,15 +275,15 @@ impl<'t> MarkdownLayout<'t> {
         }
         self.begin_block();
         let mut spans = std::mem::take(&mut self.spans);
-        let mut breaks = LineBreakMode::Words;
+        let (mut breaks, mut width) = (LineBreakMode::Words, self.width);
         if let Some(language) = &self.code_block {
             // Code is broken anywhere, so that no character of it is dropped.
-            breaks = LineBreakMode::Anywhere;
+            (breaks, width) = (LineBreakMode::Anywhere, self.code_width);
             let code: String = spans.iter().map(|span| span.content.as_ref()).collect();
             spans = highlight_code(code.trim_end_matches('\n'), language, self.theme);
         }
         let (first, rest) = self.margins();
-        TextFlow { first_margin: first, rest_margin: rest, width: self.width, breaks }
+        TextFlow { first_margin: first, rest_margin: rest, width, breaks }
             .push_lines(&spans, &mut self.lines);
     }
 

@@ -1,6 +1,7 @@
 //! Preview of a tool call for a permission question: nothing in it is hidden, and none of its lines
 //! can imitate the user interface.
 
+use heeler_model::file_edit::{EditLine, edit_hunk};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use serde_json::Value as Json;
@@ -11,9 +12,6 @@ use crate::transcript_cell::format_value;
 
 /// Bytes that are laid out; the number of omitted bytes is shown.
 const PREVIEW_BYTES_MAX: usize = 1 << 20;
-
-/// Unchanged lines shown around a change.
-const CONTEXT_LINES: usize = 2;
 
 /// Lays out a tool call.
 pub(crate) fn preview_lines(
@@ -91,30 +89,20 @@ impl ToolPreviewLayout<'_> {
 
     /// Renders an edit: removed lines, added lines, and some context.
     fn push_edit(&mut self, edit: &Json) {
-        let (Some(old), Some(new)) = (edit["old_string"].as_str(), edit["new_string"].as_str())
-        else {
+        let Some(hunk) = edit_hunk(edit) else {
             // Half an edit is shown as it is, because it must not be invisible.
             if edit.get("old_string").or(edit.get("new_string")).is_some() {
                 self.push_text("", &edit.to_string(), Style::new());
             }
             return;
         };
-        let (old, new): (Vec<&str>, Vec<&str>) =
-            (old.split('\n').collect(), new.split('\n').collect());
-        let same = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
-        let (old_left, new_left) = (&old[same..], &new[same..]);
-        let ends = old_left.iter().rev().zip(new_left.iter().rev());
-        let same_end = ends.take_while(|(old, new)| old == new).count();
-        let (removed, added) =
-            (&old_left[..old_left.len() - same_end], &new_left[..new_left.len() - same_end]);
         let theme = self.theme;
-        for line in &old[same.saturating_sub(CONTEXT_LINES)..same] {
-            self.push_text("  ", line, theme.dim);
-        }
-        removed.iter().for_each(|line| self.push_text("- ", line, theme.bad));
-        added.iter().for_each(|line| self.push_text("+ ", line, theme.good));
-        for line in old_left[old_left.len() - same_end..].iter().take(CONTEXT_LINES) {
-            self.push_text("  ", line, theme.dim);
+        for line in hunk.lines {
+            match line {
+                EditLine::Unchanged(text) => self.push_text("  ", text, theme.dim),
+                EditLine::Removed(text) => self.push_text("- ", text, theme.bad),
+                EditLine::Added(text) => self.push_text("+ ", text, theme.good),
+            }
         }
     }
 }

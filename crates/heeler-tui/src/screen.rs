@@ -161,6 +161,10 @@ impl ChatScreen {
                 self.push_notice(TranscriptCell::System(sanitize(&text)));
             }
             ChatOutput::Error(text) => self.push_notice(TranscriptCell::Failed(sanitize(&text))),
+            ChatOutput::ThemeChanged(theme) => {
+                self.theme = theme.into();
+                self.transcripts.values_mut().for_each(TranscriptWidget::forget_layouts);
+            }
             ChatOutput::Status(status) => {
                 // The time continues while the status changes, for example from one tool to the
                 // next.

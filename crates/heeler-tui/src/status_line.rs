@@ -54,11 +54,11 @@ pub(crate) fn status_line(
     };
     let parts = [
         Some(one_line(&status.agent)).filter(|agent| !agent.is_empty()),
-        // The usual mode needs no mention.
-        status.mode.as_deref().filter(|mode| *mode != "default").map(one_line),
+        status.mode.as_deref().map(one_line),
         status.model.as_deref().map(one_line),
-        (status.cost_usd > 0.0).then(|| heeler_model::format_usd(status.cost_usd)),
-        status.context_tokens.map(|tokens| format!("{} tokens", format_count(tokens))),
+        // Before the first status there is nothing to count.
+        (!status.agent.is_empty()).then(|| heeler_model::format_usd(status.cost_usd)),
+        context_use(status.context_tokens, status.context_window),
         counted(status.attached, "output").map(|it| it + " attached"),
         counted(status.tasks, "task"),
         counted(status.loops, "loop"),
@@ -135,6 +135,19 @@ pub(crate) fn worker_chips(
             .push(Span::styled(chip.clone(), if *is_seen { theme.selected } else { Style::new() }));
     }
     Line::from(spans)
+}
+
+/// Returns the part of the context that is in use, or the tokens if the model's limit is unknown.
+fn context_use(tokens: Option<u64>, window: Option<u64>) -> Option<String> {
+    Some(match (tokens?, window.filter(|window| *window > 0)) {
+        (0, _) => "context 0%".to_owned(),
+        (tokens, Some(window)) => {
+            // More than nothing is never shown as nothing.
+            let percent = tokens.saturating_mul(100).div_ceil(window);
+            format!("context {percent}%")
+        }
+        (tokens, None) => format!("{} tokens", format_count(tokens)),
+    })
 }
 
 /// Returns a number in short form, such as `12k`.

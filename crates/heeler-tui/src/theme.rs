@@ -1,5 +1,6 @@
 //! Colour themes. No information depends on colour alone: every mark is also a symbol or a word.
 
+use heeler_chat::ChatTheme;
 use ratatui::style::{Color, Modifier, Style};
 
 /// Styles of the screen.
@@ -24,6 +25,16 @@ pub struct TerminalTheme {
     pub(crate) attention: Style,
     /// Selected item.
     pub(crate) selected: Style,
+}
+
+impl From<ChatTheme> for TerminalTheme {
+    fn from(theme: ChatTheme) -> TerminalTheme {
+        match theme {
+            ChatTheme::Dark => TerminalTheme::dark(),
+            ChatTheme::Light => TerminalTheme::light(),
+            ChatTheme::None => TerminalTheme::plain(),
+        }
+    }
 }
 
 impl TerminalTheme {

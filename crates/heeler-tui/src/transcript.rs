@@ -182,6 +182,13 @@ impl TranscriptWidget {
         self.cached_stream_layout = None;
     }
 
+    /// Forgets all layouts, because they have other colours.
+    pub(crate) fn forget_layouts(&mut self) {
+        self.cells.iter_mut().for_each(|held| held.cached_layout = None);
+        self.cached_layouts = 0;
+        self.cached_stream_layout = None;
+    }
+
     /// Adds older entries. If none were requested, they are the end of the transcript and replace
     /// all entries.
     pub(crate) fn prepend_entries(

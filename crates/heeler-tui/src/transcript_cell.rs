@@ -1,7 +1,7 @@
 //! Cell of a transcript on the screen, with only the data needed to show it.
 
 use heeler_chat::{ConversationEntry, EntryRole};
-use heeler_model::file_edit::{EditLine, FileEdit};
+use heeler_model::file_edit::{EditLine, FileEdit, PATCH_KEY};
 use heeler_model::job_row::{format_duration, summarize_tool_input};
 use jiff::Timestamp;
 use ratatui::style::Style;
@@ -9,7 +9,7 @@ use ratatui::text::{Line, Span};
 use serde_json::Value as Json;
 
 use crate::TerminalTheme;
-use crate::highlight::highlight_diff;
+use crate::highlight::{highlight_diff, highlight_known_code};
 use crate::text::{LineBreakMode, TextFlow, byte_prefix, one_line, sanitize, truncate_to_width};
 use crate::{markdown, text};
 
@@ -60,12 +60,23 @@ pub(crate) struct ToolCallCell {
     name: String,
     summary: String,
     args: String,
-    /// Lines of an edit, with their signs.
-    edit: Vec<(EditSign, String)>,
+    /// File of an edit.
+    path: String,
+    /// Lines of an edit.
+    edit: Vec<EditRow>,
     /// Items of the agent's to-do list, with their states.
     todos: Vec<(TodoState, String)>,
     at: Option<Timestamp>,
     outcome: Option<ToolResultCell>,
+}
+
+/// Line of an edit.
+#[derive(Debug)]
+struct EditRow {
+    sign: EditSign,
+    /// Number in the file, if known.
+    number: Option<u64>,
+    text: String,
 }
 
 /// Kind of a line of an edit.
@@ -74,6 +85,8 @@ enum EditSign {
     Unchanged,
     Removed,
     Added,
+    /// Lines between two changed places, which are not shown.
+    Gap,
 }
 
 /// State of an item of the agent's to-do list.
@@ -125,11 +138,8 @@ impl TranscriptCell {
                     + call.name.len()
                     + call.summary.len()
                     + call.args.len()
-                    + call
-                        .edit
-                        .iter()
-                        .map(|(_, text)| size_of_val(text) + text.len())
-                        .sum::<usize>()
+                    + call.path.len()
+                    + call.edit.iter().map(|row| size_of_val(row) + row.text.len()).sum::<usize>()
                     + call.todos.iter().map(|(_, text)| text.len()).sum::<usize>()
                     + outcome
             }
@@ -179,20 +189,27 @@ impl TranscriptCell {
     }
 }
 
-/// Returns the lines of an edit; none for other calls.
-fn edit_lines(tool: &str, input: &Json) -> Vec<(EditSign, String)> {
-    let Some(edit) = FileEdit::of(tool, input) else { return Vec::new() };
-    let line = |line: EditLine<'_>| {
+/// Returns the lines of an edit.
+fn edit_rows(edit: &FileEdit<'_>) -> Vec<EditRow> {
+    let row = |(number, line): (Option<u64>, EditLine<'_>)| {
         let (sign, text) = match line {
             EditLine::Unchanged(text) => (EditSign::Unchanged, text),
             EditLine::Removed(text) => (EditSign::Removed, text),
             EditLine::Added(text) => (EditSign::Added, text),
         };
         // Indentation matters in code, so it is kept.
-        let text = sanitize(byte_prefix(text, SUMMARY_BYTES_MAX).0);
-        (sign, text.replace('\t', "    "))
+        let text = sanitize(byte_prefix(text, SUMMARY_BYTES_MAX).0).replace('\n', " ");
+        EditRow { sign, number, text: text.replace('\t', "    ") }
     };
-    edit.hunks.into_iter().flatten().take(EDIT_LINES_MAX).map(line).collect()
+    let mut rows: Vec<EditRow> = Vec::new();
+    for hunk in &edit.hunks {
+        if !rows.is_empty() {
+            rows.push(EditRow { sign: EditSign::Gap, number: None, text: "⋯".to_owned() });
+        }
+        let left = EDIT_LINES_MAX.saturating_sub(rows.len());
+        rows.extend(hunk.numbered_lines().take(left).map(row));
+    }
+    rows
 }
 
 /// Returns the items of a to-do list, if the tool sets one.
@@ -226,7 +243,12 @@ impl ToolCallCell {
                 .0
                 .to_owned(),
             args: truncate_bytes(&sanitize(&format_fields(args)), TOOL_BYTES_MAX),
-            edit: edit_lines(entry.name.as_deref().unwrap_or_default(), args),
+            path: byte_prefix(args["file_path"].as_str().unwrap_or_default(), SUMMARY_BYTES_MAX)
+                .0
+                .to_owned(),
+            edit: FileEdit::of(entry.name.as_deref().unwrap_or_default(), args)
+                .map(|edit| edit_rows(&edit))
+                .unwrap_or_default(),
             todos: todo_items(entry.name.as_deref().unwrap_or_default(), args),
             at: entry.at,
             outcome: None,
@@ -244,6 +266,11 @@ impl ToolCallCell {
 
     /// Adds the result of the call.
     pub(crate) fn set_outcome(&mut self, entry: &ConversationEntry) {
+        // The agent knows the place in the file, which its input does not name.
+        let patch = entry.other.get(PATCH_KEY).filter(|_| !self.edit.is_empty());
+        if let Some(edit) = patch.and_then(|patch| FileEdit::of_patch(&self.path, patch)) {
+            self.edit = edit_rows(&edit);
+        }
         self.outcome = Some(ToolResultCell {
             text: truncate_bytes(&sanitize(&content_text(&entry.content)), TOOL_BYTES_MAX),
             // Both keys are part of the format of session files.
@@ -308,20 +335,32 @@ impl ToolCallCell {
         theme: &TerminalTheme,
     ) {
         let count = if unfolded { self.edit.len() } else { EDIT_LINES_FOLDED };
-        for (sign, text) in self.edit.iter().take(count) {
-            let (sign, style) = match sign {
-                EditSign::Unchanged => ("      ", theme.dim),
-                EditSign::Removed => ("    - ", theme.bad),
-                EditSign::Added => ("    + ", theme.good),
+        let language = self.path.rsplit_once('.').map_or("", |(_, extension)| extension);
+        for row in self.edit.iter().take(count) {
+            let (sign, style) = match row.sign {
+                EditSign::Unchanged | EditSign::Gap => (' ', theme.dim),
+                EditSign::Removed => ('-', theme.bad),
+                EditSign::Added => ('+', theme.good),
             };
+            let margin = match row.number {
+                Some(number) => format!("{number:>7} {sign} "),
+                None => format!("    {sign} "),
+            };
+            let blank = " ".repeat(text::width(&margin));
             // Folded lines are cut, so that an edit takes a known number of rows.
-            match unfolded {
-                true => lines.extend(plain_lines(sign, text, style, width)),
-                false => {
-                    let text = truncate_to_width(text, width.saturating_sub(text::width(sign)));
-                    lines.push(Line::styled(format!("{sign}{text}"), style));
-                }
+            let room = if unfolded { usize::MAX } else { width.saturating_sub(blank.len()) };
+            let text = truncate_to_width(&row.text, room);
+            // What is gone is not read as code any more.
+            let code = (row.sign == EditSign::Added || row.sign == EditSign::Unchanged)
+                .then(|| highlight_known_code(&text, language, theme))
+                .flatten();
+            TextFlow {
+                first_margin: vec![Span::styled(margin, style)],
+                rest_margin: vec![Span::raw(blank)],
+                width,
+                breaks: LineBreakMode::Anywhere,
             }
+            .push_lines(&code.unwrap_or_else(|| vec![Span::styled(text, style)]), lines);
         }
         let more = self.edit.len().saturating_sub(count);
         if more > 0 {
@@ -555,6 +594,41 @@ mod tests {
         assert_eq!(lines.len(), 1 + EDIT_LINES_FOLDED + 1);
         assert!(lines.last().unwrap().contains("8 more lines"), "{lines:?}");
         assert!(shown(&call, true).iter().any(|line| line == "    + 19"));
+    }
+
+    #[test]
+    fn an_edit_with_a_patch_has_line_numbers_and_colours() {
+        let mut call = said(EntryRole::Tool, Json::Null);
+        call.name = Some("Edit".to_owned());
+        call.args = Some(
+            json!({"file_path": "src/a.rs", "old_string": "let x = 1;", "new_string": "let x = 2;"}),
+        );
+        let mut result = said(EntryRole::Tool, json!("done"));
+        let hunk = |start: u64, lines: &[&str]| json!({"oldStart": start, "newStart": start, "lines": lines});
+        let first = hunk(41, &[" fn a() {", "-    let x = 1;", "+    let x = 2;\u{1b}[2J"]);
+        let patch = json!([first, hunk(99, &["+}"])]);
+        result.other.insert(PATCH_KEY.to_owned(), patch);
+        let TranscriptCell::Tool(mut cell) = TranscriptCell::of(&call) else { panic!("a call") };
+        cell.set_outcome(&result);
+        let lines = cell.lines(40, false, &TerminalTheme::dark());
+        let texts: Vec<String> = lines[1..].iter().map(Line::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "     41   fn a() {",
+                "     42 -     let x = 1;",
+                "     42 +     let x = 2;\\u{1b}[2J",
+                "      ⋯",
+                "     99 + }",
+            ]
+        );
+        let keyword = |line: &Line<'_>| line.spans.iter().any(|span| span.content == "let");
+        assert!(keyword(&lines[3]) && !keyword(&lines[2]), "new code is highlighted: {lines:?}");
+        // Nothing is lost if the patch is of no use.
+        result.other.insert(PATCH_KEY.to_owned(), json!({"x": 1}));
+        let TranscriptCell::Tool(mut cell) = TranscriptCell::of(&call) else { panic!("a call") };
+        cell.set_outcome(&result);
+        assert_eq!(cell.lines(40, false, &TerminalTheme::plain()).len(), 3);
     }
 
     #[test]

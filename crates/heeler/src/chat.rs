@@ -7,6 +7,7 @@ mod file_index;
 mod input_queue;
 mod job_facts;
 mod job_follower;
+mod line_questions;
 mod permission_rules;
 mod plain_printer;
 mod session_previews;
@@ -31,6 +32,7 @@ use self::input_queue::ChatLoopInput;
 use self::plain_printer::PlainChatPrinter;
 pub(crate) use self::session_previews::{SessionPreviewLoader, placeholder_card};
 use crate::failure::CommandResult;
+use crate::job_watch::KeyboardInput;
 use crate::output;
 use crate::process_env;
 
@@ -43,12 +45,13 @@ const TICK: Duration = Duration::from_millis(500);
 /// Interval between attempts to write entries that the disk rejected.
 const DISK_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Runs a conversation on plain lines until it ends.
+/// Runs a conversation on plain lines until it ends. With a keyboard, its person answers questions.
 pub(crate) fn run_plain(
     mut conversation: Conversation,
     mut inputs: ChatInputQueue,
+    keyboard: Option<KeyboardInput>,
 ) -> CommandResult {
-    let mut printer = PlainChatPrinter::new(inputs.request_sender());
+    let mut printer = PlainChatPrinter::new(inputs.request_sender(), keyboard);
     run(&mut conversation, &mut inputs, &mut |conversation, is_line| {
         if is_line {
             printer.on_line_read();

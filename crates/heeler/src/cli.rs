@@ -72,6 +72,7 @@ impl CliArgs {
             CliCommand::Completions(args) => commands::completions::run(&args),
             CliCommand::Man(args) => commands::completions::man(&args),
             CliCommand::Version(args) => commands::completions::version(&args),
+            CliCommand::SelfUpdate(args) => commands::self_update::run(&args),
         }
     }
 }
@@ -238,6 +239,9 @@ pub(crate) enum CliCommand {
     Man(commands::completions::ManArgs),
     /// Print Heeler's version and its components' versions
     Version(commands::completions::VersionArgs),
+    /// Tell whether there is a newer release, and how to install it
+    #[command(after_help = commands::self_update::ABOUT)]
+    SelfUpdate(commands::self_update::SelfUpdateArgs),
 }
 
 /// Returns true if the command promises JSON on stdout; its failures are then printed as JSON too.

@@ -27,7 +27,7 @@ const STARTING: [&str; 2] = ["start", "restart"];
 
 /// Commands that start a daemon if none runs: all others.
 #[cfg(test)]
-const RUNNING: [&str; 49] = [
+const RUNNING: [&str; 51] = [
     "agent disable",
     "agent enable",
     "agent forget-hosts",
@@ -48,6 +48,7 @@ const RUNNING: [&str; 49] = [
     "host lost",
     "jobs cancel",
     "jobs fork",
+    "jobs rename",
     "jobs resume",
     "jobs retry",
     "notify remove",
@@ -64,6 +65,7 @@ const RUNNING: [&str; 49] = [
     "session delete",
     "session fork",
     "session import",
+    "session rename",
     "session restore",
     "session resume",
     "sessions resume",
@@ -80,7 +82,7 @@ const RUNNING: [&str; 49] = [
 ];
 
 /// Commands that run nothing of a fleet. `demo` runs its own.
-const READING: [&str; 58] = [
+const READING: [&str; 59] = [
     "agent add",
     "agent capabilities",
     "agent list",
@@ -122,6 +124,7 @@ const READING: [&str; 58] = [
     "schedule list",
     "schedule show",
     "search",
+    "self-update",
     "session diff",
     "session export",
     "session list",

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::job_watch::ToolCallTracker;
 use crate::output::{SafeText, format_price, one_line};
+use crate::terminal_markdown::{self, TerminalMarkdown};
 
 /// Characters of a tool's input or result that are shown; the transcript has all.
 const TOOL_TEXT_CHARS_MAX: usize = 400;
@@ -28,7 +29,18 @@ pub(crate) struct DisplayRow {
     pub(crate) speaker: String,
     /// Text; may have several lines.
     pub(crate) text: SafeText,
+    /// Markdown of the agent, if that is the text.
+    pub(crate) message: Option<String>,
 }
+
+/// Columns of a row's speaker.
+const SPEAKER_WIDTH: usize = 11;
+/// Columns before a row's text: its time, its speaker, and a blank after each.
+const ROW_MARGIN: usize = 9 + SPEAKER_WIDTH + 1;
+/// Least columns for markdown beside the speaker; with less, it begins below.
+const MESSAGE_WIDTH_MIN: usize = 30;
+/// Indentation of a message below its speaker.
+const MESSAGE_MARGIN: usize = 2;
 
 impl DisplayRow {
     /// Parses one transcript line.
@@ -38,7 +50,7 @@ impl DisplayRow {
             // An unreadable row is shown as it is: hiding it would hide that something is damaged.
             Err(_) => {
                 let text = String::from_utf8_lossy(line).into_owned().into();
-                DisplayRow { at: None, speaker: "unreadable".to_owned(), text }
+                DisplayRow { at: None, speaker: "unreadable".to_owned(), text, message: None }
             }
         }
     }
@@ -57,23 +69,53 @@ impl DisplayRow {
             }
         };
         let speaker = one_line(row.speaker().label());
-        DisplayRow { at: row.written_at(), speaker, text: text.into() }
+        let message = matches!(row.kind(), JobRowKind::Assistant).then(|| text.clone());
+        DisplayRow { at: row.written_at(), speaker, text: text.into(), message }
     }
 
     /// Formats the row with its time of day in the given zone; continuation lines are indented.
     pub(crate) fn show(&self, zone: &TimeZone) -> SafeText {
+        let start = self.start(zone);
+        match self.text.is_empty() {
+            true => start,
+            false => self.pad(start).append(self.text.clone().indented(ROW_MARGIN)),
+        }
+    }
+
+    /// Formats the row as [`DisplayRow::show`] does, with the agent's markdown laid out. `prefix` is
+    /// the number of columns that the caller prints before the row.
+    pub(crate) fn show_laid_out(
+        &self,
+        zone: &TimeZone,
+        markdown: &TerminalMarkdown,
+        prefix: usize,
+    ) -> SafeText {
+        let beside = prefix + ROW_MARGIN;
+        let is_beside = terminal_markdown::width() >= beside + MESSAGE_WIDTH_MIN;
+        let margin = if is_beside { beside } else { MESSAGE_MARGIN };
+        let message = self.message.as_deref().unwrap_or_default();
+        let lines = markdown.lines(message, margin).into_iter();
+        let text = lines.reduce(|all, line| all.append("\n").append(line));
+        match text.filter(|text| !text.is_empty()).map(|text| text.indented(margin)) {
+            None => self.show(zone),
+            Some(text) if is_beside => self.pad(self.start(zone)).append(text),
+            Some(text) => self.start(zone).append(format!("\n{:margin$}", "")).append(text),
+        }
+    }
+
+    /// Returns the time and the speaker.
+    fn start(&self, zone: &TimeZone) -> SafeText {
         let time = match self.at {
             Some(at) => at.to_zoned(zone.clone()).strftime("%H:%M:%S").to_string(),
             None => "--:--:--".to_owned(),
         };
-        let start = SafeText::from(time).append(" ");
-        match self.text.is_empty() {
-            true => start.append(SafeText::styled(self.style(), &self.speaker)),
-            false => {
-                let who = SafeText::styled(self.style(), &format!("{:<11}", self.speaker));
-                start.append(who).append(" ").append(self.text.clone().indented(21))
-            }
-        }
+        SafeText::from(time).append(" ").append(SafeText::styled(self.style(), &self.speaker))
+    }
+
+    /// Fills the column of the speaker.
+    fn pad(&self, start: SafeText) -> SafeText {
+        let blanks = SPEAKER_WIDTH.saturating_sub(self.speaker.chars().count()) + 1;
+        start.append(" ".repeat(blanks))
     }
 
     fn style(&self) -> Style {
@@ -114,12 +156,13 @@ impl RowFormatter {
         };
         // A call gives no line until its result arrives.
         let text = self.0.format_row(&row, TOOL_LINE_CHARS_MAX)?;
-        Some(DisplayRow { at: row.written_at(), speaker: speaker.to_owned(), text })
+        let speaker = speaker.to_owned();
+        Some(DisplayRow { at: row.written_at(), speaker, text, message: None })
     }
 
     /// Returns the tool calls without a result.
     pub(crate) fn unfinished(&mut self, why: &str) -> Vec<DisplayRow> {
-        let row = |text| DisplayRow { at: None, speaker: "tool".to_owned(), text };
+        let row = |text| DisplayRow { at: None, speaker: "tool".to_owned(), text, message: None };
         self.0.unfinished(why).into_iter().map(row).collect()
     }
 }

@@ -8,6 +8,7 @@ mod event_listener;
 mod full_text;
 mod keyboard;
 mod question_prompter;
+pub(crate) mod question_text;
 mod screen;
 mod tool_calls;
 mod watch_event;
@@ -33,6 +34,7 @@ pub(crate) use self::watch_event::JobWatchEvent;
 use crate::failure::CommandResult;
 use crate::output::{self, one_line};
 use crate::process_env;
+use crate::terminal_markdown::TerminalMarkdown;
 
 /// Indentation of tool calls below messages.
 const TOOLS_MARGIN: usize = 2;
@@ -65,6 +67,8 @@ pub(crate) struct JobWatchOptions<'w> {
     pub(crate) is_command: bool,
     /// Value of `TERM`.
     pub(crate) term: Option<&'w str>,
+    /// Layout of the agent's messages; `None` prints them as they are.
+    pub(crate) markdown: Option<TerminalMarkdown>,
 }
 
 /// Result of watching a job.
@@ -142,7 +146,7 @@ impl<'w> JobWatcher<'w> {
                 sender.clone(),
             ),
             events: sender,
-            screen: WatchScreen::new(watch.output_mode, watch.term),
+            screen: WatchScreen::new(watch.output_mode, watch.term, watch.markdown),
             tools: ToolCallTracker::new(TOOLS_MARGIN),
             outcome: JobWatchOutcome::default(),
             // Reading from this folder fails, as for a run without files.

@@ -45,6 +45,7 @@ mod shared_args;
 mod state_reader;
 mod state_store;
 mod store_setting;
+mod terminal_markdown;
 mod text_file;
 mod time_argument;
 mod trust;

@@ -409,6 +409,16 @@ pub(crate) fn format_size(bytes: u64) -> String {
     indicatif::DecimalBytes(bytes).to_string()
 }
 
+/// Formats an ID for a list. Its random end, which commands accept instead of the whole ID, is bold.
+pub(crate) fn id_cell(id: &str) -> SafeText {
+    match id.rsplit_once('-') {
+        Some((start, end)) => {
+            SafeText::from(format!("{start}-")).append(SafeText::styled(Style::new().bold(), end))
+        }
+        None => id.into(),
+    }
+}
+
 /// Returns the style of a job status.
 pub(crate) fn status_style(status: JobStatus) -> Style {
     use anstyle::AnsiColor::{Blue, Cyan, Green, Red, Yellow};
@@ -548,6 +558,19 @@ mod tests {
         // Of two that are both too wide the second is cut.
         let both = narrow(30, &["ID", "AGENT"], &[], &[row[0], row[1]]);
         assert_eq!(both[1], "job-2026-11-15-k3v9q1  docume…");
+    }
+
+    #[test]
+    fn the_part_of_an_id_to_type_is_bold() {
+        let bold = Style::new().bold();
+        let shown = id_cell("job-2026-11-15-k3v9q1").to_string();
+        assert_eq!(shown, format!("job-2026-11-15-{bold}k3v9q1{bold:#}"));
+        let lines = narrow(40, &["ID", "AGENT"], &[], &["job-2026-11-15-k3v9q1", "a"]);
+        let mut styled = OutputTable::new(&["ID", "AGENT"], &[]);
+        styled.table.set_width(40);
+        styled.push(vec![id_cell("job-2026-11-15-k3v9q1"), "a".into()]);
+        let styled: Vec<String> = styled.lines().iter().map(SafeText::plain).collect();
+        assert_eq!(styled, lines, "the style takes no room");
     }
 
     #[test]

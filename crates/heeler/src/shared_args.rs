@@ -13,7 +13,7 @@ use heeler_model::{AccessScope, ApprovalStatus, JobStatus, SessionStatus};
 use crate::completion;
 use crate::context::CommandContext;
 
-/// Default of `--limit`.
+/// Default of `--number`.
 const LIMIT: &str = "20";
 
 /// Filters, page and format of a list.
@@ -29,7 +29,10 @@ pub(crate) struct ListPageArgs {
     #[arg(long, value_name = "ID", add = jobs_or_sessions())]
     pub(crate) before: Option<String>,
     /// Number of entries to show
-    #[arg(short = 'n', short_alias = 'l', long, value_name = "N", default_value = LIMIT)]
+    #[arg(
+        short = 'n', short_alias = 'l', long = "number", alias = "limit", value_name = "N",
+        default_value = LIMIT
+    )]
     pub(crate) limit: NonZeroU32,
     /// Print JSON
     #[arg(long)]
@@ -64,7 +67,7 @@ impl ListPageArgs {
             ("--agent", self.agent.as_deref()),
             ("--status", status),
             ("--since", self.since.as_deref()),
-            ("--limit", limit),
+            ("--number", limit),
             ("--before", Some(last)),
         ];
         format!("heeler {command}{}", write_options(&filters))

@@ -268,6 +268,52 @@ mod tests {
         assert!(broken.is_empty(), "{broken:#?}");
     }
 
+    /// Start of the addresses of the front page, as programs print them.
+    const FRONT_PAGE_URL: &str = "https://github.com/heeler/heeler#";
+
+    /// Returns the files of `packaging` and the release workflow, with their texts.
+    fn packaging_files(root: &Path) -> Vec<(PathBuf, String)> {
+        let mut paths = vec![PathBuf::from(".github/workflows/release.yml")];
+        for entry in std::fs::read_dir(root.join("packaging")).unwrap() {
+            paths.push(Path::new("packaging").join(entry.unwrap().file_name()));
+        }
+        assert!(paths.len() > 4, "{paths:?}");
+        let read = |path: PathBuf| {
+            let text = std::fs::read_to_string(root.join(&path)).unwrap();
+            (path, text)
+        };
+        paths.into_iter().map(read).collect()
+    }
+
+    #[test]
+    fn every_place_that_packaging_names_exists() {
+        let root = workspace_root().unwrap();
+        let front_page = anchors(&std::fs::read_to_string(root.join(FRONT_PAGE)).unwrap());
+        let is_end = |letter: char| !(letter.is_alphanumeric() || matches!(letter, '-' | '_'));
+        let is_path_end = |letter: char| is_end(letter) && !matches!(letter, '/' | '.');
+        let (mut broken, mut found) = (Vec::new(), 0);
+        for (path, text) in packaging_files(&root) {
+            for (at, start) in text.match_indices(FRONT_PAGE_URL) {
+                let anchor = text[at + start.len()..].split(is_end).next().unwrap_or_default();
+                found += 1;
+                if !front_page.contains(anchor) {
+                    broken.push(format!("{}: {start}{anchor}", path.display()));
+                }
+            }
+            for (at, _) in text.match_indices("docs/") {
+                let page = text[at..].split(is_path_end).next().unwrap_or_default();
+                let page = page.trim_end_matches('.');
+                found += 1;
+                if !root.join(page).exists() {
+                    broken.push(format!("{}: {page}", path.display()));
+                }
+            }
+        }
+        assert!(found > 2, "the search finds nothing");
+        assert!(broken.is_empty(), "{broken:#?}");
+        assert!(front_page.contains("install"), "other sites link to it");
+    }
+
     #[test]
     fn the_contents_follow_the_list_of_the_front_page() {
         let readme = "# Heeler\n\n## Documentation\n- Begin: [Tutorial](docs/tutorial.md) · [More](docs/more.md)\n\

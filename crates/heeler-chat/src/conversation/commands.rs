@@ -34,6 +34,7 @@ impl Conversation {
             ChatCommand::Export(file) => self.start_export(file),
             ChatCommand::Sessions => self.list_sessions(),
             ChatCommand::Status => self.show_status(),
+            ChatCommand::Theme(theme) => self.display.push(ChatOutput::ThemeChanged(theme)),
             ChatCommand::Exit => self.apply_phase_event(ConversationPhaseEvent::ExitRequested),
         }
     }

@@ -23,12 +23,12 @@ pub(super) struct ConversationDisplay {
 }
 
 impl ConversationDisplay {
-    pub(super) fn new() -> ConversationDisplay {
+    pub(super) fn new(context_tokens: Option<u64>) -> ConversationDisplay {
         ConversationDisplay {
             outputs: Vec::new(),
             view: ChatSpeaker::Coordinator,
             cursors: HashMap::new(),
-            status: ConversationStatus::default(),
+            status: ConversationStatus { context_tokens, ..ConversationStatus::default() },
         }
     }
 

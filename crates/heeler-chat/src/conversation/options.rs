@@ -36,6 +36,10 @@ pub struct ConversationOptions {
     pub restart_loops: bool,
     /// Permission mode of the agent's config; `None` if its runtime has none.
     pub permission_mode: Option<String>,
+    /// Model of the agent's config.
+    pub model: Option<String>,
+    /// Tokens of the context at the start; 0 for a new conversation.
+    pub context_tokens: Option<u64>,
     /// Working directory of the agent, as it is shown.
     pub agent_folder: Option<String>,
     /// Git branch of that directory at the start.

@@ -82,7 +82,10 @@ impl Conversation {
         }
         self.save_session_of_turn(&info);
         let status = &mut self.display.status;
-        status.context_tokens = info.context_tokens.or(status.context_tokens);
+        // After a turn, the 0 of a new conversation is no longer true.
+        let before = status.context_tokens.filter(|tokens| *tokens > 0);
+        status.context_tokens = info.context_tokens.or(before);
+        status.context_window = info.context_window.or(status.context_window);
         status.model = info.model.clone().or(status.model.take());
         self.apply_turn_event(TurnEvent::JobChanged(info));
     }

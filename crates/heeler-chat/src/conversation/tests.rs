@@ -72,6 +72,7 @@ impl FakeChatFleet {
             session: Some(self.session(number)),
             cost_usd: Some(0.5),
             context_tokens: None,
+            context_window: None,
             model: None,
         }
     }
@@ -201,6 +202,8 @@ impl ConversationFixture {
             earlier_insights: None,
             restart_loops: false,
             permission_mode: Some("default".to_owned()),
+            model: None,
+            context_tokens: Some(0),
             agent_folder: None,
             branch: None,
             folder: self.folder(),

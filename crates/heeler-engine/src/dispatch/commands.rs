@@ -52,6 +52,7 @@ impl DispatchTransaction<'_, '_> {
             DaemonCommand::DrainHost { host, change, by } => self.drain_host(&host, change, &by),
             DaemonCommand::GiveUpHost { host, by } => self.give_up_host(&host, &by),
             DaemonCommand::SetJobCost { job, micros, by } => self.set_job_cost(&job, micros, &by),
+            DaemonCommand::Rename { item, title, by } => self.rename(&item, &title, &by),
             // The dispatcher handles these without a transaction.
             DaemonCommand::Trigger(_)
             | DaemonCommand::Retry { .. }

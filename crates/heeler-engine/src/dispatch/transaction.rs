@@ -12,6 +12,7 @@ use heeler_model::fleet::{
     NewJob, ReservationRecord, SessionReadiness, WorkflowEvent, micros,
 };
 use heeler_model::redact::SecretRedactor;
+use heeler_model::run::{BudgetSource, RunLimits};
 use heeler_model::{
     Job, JobId, JobRequest, JobStatus, JobTransition, RunId, SessionMode, TriggerType,
     WorkflowRunId, error_chain, iso_millis,
@@ -284,7 +285,7 @@ impl DispatchTransaction<'_, '_> {
             // again.
             match (self.check_spawn(parent, agent, job.as_ref()), &job) {
                 (Ok(left), _) => {
-                    request.limits.budget_usd = min_budget_usd(request.limits.budget_usd, left);
+                    limit_to_parent(&mut request.limits, left);
                 }
                 (Err(failure @ DispatchFailure::Database(_)), _) | (Err(failure), None) => {
                     return Err(failure);
@@ -354,7 +355,7 @@ impl DispatchTransaction<'_, '_> {
         let FleetStep { decision, changes, effects, .. } = self.state.fleet.step(event, self.now);
         // The run must stop at its reservation, which may be less than its own limit.
         if let Some(JobDecision::Started { budget }) = decision {
-            request.limits.budget_usd = budget.map(|micros| micros as f64 / 1e6);
+            limit_to_grant(&mut request.limits, budget, spent);
         }
         let mut plan = Some(plan);
         for change in changes {
@@ -469,13 +470,27 @@ pub(super) fn insert_job(
     tx.insert_job(&job)
 }
 
-/// Returns the smaller of a limit in dollars and one in millionths of a dollar, in dollars.
-fn min_budget_usd(usd: Option<f64>, micros: Option<i64>) -> Option<f64> {
-    let other = micros.map(|micros| micros as f64 / 1e6);
-    match (usd, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
+/// Limits a run to what is left of the budget of the job that started its job, in millionths of a
+/// dollar.
+fn limit_to_parent(limits: &mut RunLimits, left: Option<i64>) {
+    let Some(left) = left.map(|micros| micros as f64 / 1e6) else { return };
+    if limits.budget_usd.is_none_or(|own| left < own) {
+        limits.budget_usd = Some(left);
+        limits.budget_source = Some(BudgetSource::Parent);
     }
+}
+
+/// Sets the budget of a run to the amount that was granted, in millionths of a dollar. `spent` is the
+/// cost of earlier runs of the job.
+fn limit_to_grant(limits: &mut RunLimits, granted: Option<i64>, spent: i64) {
+    let rest = limits.budget_usd.map(|usd| micros(usd).saturating_sub(spent));
+    limits.budget_source = match granted {
+        None => None,
+        Some(granted) if rest.is_none_or(|rest| granted < rest) => Some(BudgetSource::Reservation),
+        Some(_) if spent > 0 => Some(BudgetSource::JobRest),
+        Some(_) => limits.budget_source,
+    };
+    limits.budget_usd = granted.map(|micros| micros as f64 / 1e6);
 }
 
 pub(super) fn add_duration(at: Timestamp, by: Duration) -> Timestamp {
@@ -516,5 +531,33 @@ fn start_refusal(error: &RunStartError) -> DaemonCommandError {
             refused.with_hint("heeler session list")
         }
         _ => refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_that_decides_the_budget_of_a_run_is_kept() {
+        let source = |own: Option<f64>, granted: Option<i64>, spent: i64| {
+            let budget_source = own.map(|_| BudgetSource::Job);
+            let mut limits = RunLimits { budget_usd: own, budget_source, ..RunLimits::default() };
+            limit_to_grant(&mut limits, granted, spent);
+            limits.budget_source
+        };
+        assert_eq!(source(Some(0.5), Some(500_000), 0), Some(BudgetSource::Job));
+        assert_eq!(source(Some(0.5), Some(100_000), 400_000), Some(BudgetSource::JobRest));
+        assert_eq!(source(Some(0.5), Some(20_000), 0), Some(BudgetSource::Reservation));
+        assert_eq!(source(None, Some(20_000), 0), Some(BudgetSource::Reservation));
+        assert_eq!(source(None, None, 0), None);
+        let mut limits = RunLimits::default();
+        limit_to_parent(&mut limits, Some(30_000));
+        assert_eq!(
+            (limits.budget_usd, limits.budget_source),
+            (Some(0.03), Some(BudgetSource::Parent))
+        );
+        limit_to_parent(&mut limits, Some(40_000));
+        assert_eq!(limits.budget_usd, Some(0.03));
     }
 }

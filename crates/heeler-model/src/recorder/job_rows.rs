@@ -3,7 +3,7 @@
 //! Start at [`TranscriptRecorder::job_rows`].
 
 use jiff::Timestamp;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
 use super::truncation::{
@@ -12,6 +12,7 @@ use super::truncation::{
 use super::{
     FAILURE_KEY, INTERRUPTION_KEY, OpenToolCall, RowFields, TranscriptRecorder, insert_bounded,
 };
+use crate::file_edit::PATCH_KEY;
 use crate::message::{INTERRUPTED_TEXT, content_text};
 
 /// Fields of a system row that job rows keep besides the content. Session rows have all fields.
@@ -41,6 +42,9 @@ const SYSTEM_KEYS: [&str; 24] = [
     "tool_name",
     "tool_use_id",
 ];
+
+/// Largest patch of an edit that a row keeps.
+const PATCH_BYTES_MAX: usize = 16 * 1024;
 
 /// Prefixes of Claude's texts for an interrupt, and for a tool that an interrupt ended.
 const USER_INTERRUPTION_PREFIXES: [&str; 2] =
@@ -144,9 +148,17 @@ impl TranscriptRecorder {
             self.estimate_tokens(message, false);
         }
         let mut told = String::new();
+        let mut patch = reported_patch(row);
         for block in blocks(&message["content"]) {
             match block_kind(block) {
-                "tool_result" => rows.push(self.tool_result_row(block, why, at)),
+                "tool_result" => {
+                    let mut result = self.tool_result_row(block, why, at);
+                    // Claude reports each result in a message of its own.
+                    if let Some(patch) = patch.take() {
+                        result.insert(PATCH_KEY.to_owned(), patch);
+                    }
+                    rows.push(result);
+                }
                 "text" => append_line(&mut told, block_text(block)),
                 kind => append_line(&mut told, &format!("[{kind}]")),
             }
@@ -178,7 +190,7 @@ impl TranscriptRecorder {
             insert_bounded(
                 &mut self.open_calls,
                 id,
-                OpenToolCall { tool: truncate_short(tool), at },
+                OpenToolCall { tool: truncate_short(tool), at, waited_ms: 0 },
             );
         }
         row_fields([
@@ -210,9 +222,10 @@ impl TranscriptRecorder {
             (if failed { "error" } else { "result" }, text.into()),
             ("success", (!failed).into()),
         ]);
-        if let Some(OpenToolCall { tool, at: asked_at }) = call {
+        if let Some(OpenToolCall { tool, at: called_at, waited_ms }) = call {
             row.insert("tool_name".to_owned(), tool.into());
-            let millis = at.as_millisecond().saturating_sub(asked_at.as_millisecond());
+            let millis = at.as_millisecond().saturating_sub(called_at.as_millisecond());
+            let millis = millis.saturating_sub(waited_ms);
             // A clock that was set back must not give a negative duration.
             row.insert("duration_ms".to_owned(), millis.max(0).into());
         }
@@ -243,6 +256,20 @@ impl TranscriptRecorder {
         let said = json_size(&message["content"]) as u64 / 4;
         self.tokens = self.tokens.saturating_add(said);
     }
+}
+
+/// Returns the patch that Claude reports of an edit, with its line numbers; `None` for other results,
+/// and for a patch that is too long for a row.
+fn reported_patch(row: &Json) -> Option<Json> {
+    let hunks = row["toolUseResult"]["structuredPatch"].as_array()?;
+    let hunk = |hunk: &Json| {
+        json!({
+            "oldStart": hunk["oldStart"], "newStart": hunk["newStart"], "lines": hunk["lines"],
+        })
+    };
+    let patch: Vec<Json> = hunks.iter().map(hunk).collect();
+    let patch = Json::Array(patch);
+    (!hunks.is_empty() && json_size(&patch) <= PATCH_BYTES_MAX).then_some(patch)
 }
 
 /// Returns the number of tokens sent to the API, including cached ones.

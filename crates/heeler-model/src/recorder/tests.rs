@@ -65,6 +65,56 @@ fn a_result_is_paired_with_its_call_by_id() {
 }
 
 #[test]
+fn the_patch_of_an_edit_stays_with_its_result() {
+    let mut session = RecorderFixture::new();
+    let mut result = |patch: &Json| {
+        let line = json!({"type": "user", "tool_use_result": {"structuredPatch": patch, "originalFile": "x"},
+            "message": {"content": [{"type": "tool_result", "tool_use_id": "t", "content": "ok"}]}});
+        session.job_row(&line.to_string()).get("patch").cloned()
+    };
+    let hunk =
+        json!({"oldStart": 3, "oldLines": 1, "newStart": 3, "newLines": 1, "lines": ["-a", "+b"]});
+    let kept = json!([{"oldStart": 3, "newStart": 3, "lines": ["-a", "+b"]}]);
+    assert_eq!(result(&json!([hunk])), Some(kept));
+    // A new file has none, and a long one would make the row long.
+    assert_eq!(result(&json!([])), None);
+    assert_eq!(result(&json!([{"lines": ["+a".repeat(10_000)]}])), None);
+    assert_eq!(result(&json!("text")), None);
+}
+
+#[test]
+fn a_call_takes_no_time_while_it_waits_for_a_person() {
+    let mut session = RecorderFixture::new();
+    session.line(
+        r#"{"type":"assistant","message":{"content":[
+        {"type":"tool_use","id":"t1","name":"Write","input":{}},
+        {"type":"tool_use","id":"t2","name":"Write","input":{}},
+        {"type":"tool_use","id":"t3","name":"mcp__heeler__ask_human","input":{}},
+        {"type":"tool_use","id":"t4","name":"Bash","input":{}}]}}"#,
+    );
+    let asked = session.tick();
+    let mut answer = |tool: &str| {
+        let answered = session.tick();
+        session.recorder.exclude_wait(tool, asked, answered);
+    };
+    // The first answer comes after a second, the last one after three.
+    answer("Write");
+    answer("Write");
+    answer("ask_human");
+    // The clock was set back.
+    session.recorder.exclude_wait("Bash", session.now, asked);
+    let mut took = |id: &str| {
+        let block = json!({"type": "tool_result", "tool_use_id": id, "content": "ok"});
+        let line = json!({"type": "user", "message": {"content": [block]}}).to_string();
+        session.job_row(&line)["duration_ms"].clone()
+    };
+    assert_eq!(took("t1"), 4000, "of 5 s");
+    assert_eq!(took("t2"), 4000, "of 6 s");
+    assert_eq!(took("t3"), 4000, "of 7 s");
+    assert_eq!(took("t4"), 8000);
+}
+
+#[test]
 fn blocks_of_one_message_become_rows_in_order_with_ids_that_follow() {
     let mut session = RecorderFixture::new();
     let rows = session.line(

@@ -137,8 +137,55 @@ pub struct RunLimits {
     pub max_turns: Option<u32>,
     /// Budget in US dollars.
     pub budget_usd: Option<f64>,
+    /// Limit that the budget comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget_source: Option<BudgetSource>,
     /// Delay between the steps of a cancel, each harsher than the last.
     pub grace_ms: Option<u64>,
+}
+
+/// Limit that decides the budget of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BudgetSource {
+    /// `budget.job` of the agent.
+    Job,
+    /// The rest of it after earlier runs of the job.
+    JobRest,
+    /// The rest of the workflow's budget.
+    Workflow,
+    /// The rest of the budget of the job that started this one.
+    Parent,
+    /// Reservation of money that a day or all days together may cost.
+    Reservation,
+}
+
+impl BudgetSource {
+    fn describe(self) -> &'static str {
+        match self {
+            BudgetSource::Job => "`budget.job` of the agent",
+            BudgetSource::JobRest => "what earlier runs of the job left of `budget.job`",
+            BudgetSource::Workflow => "what was left of the workflow's `budget`",
+            BudgetSource::Parent => "what was left of `budget.job` of the job that started it",
+            BudgetSource::Reservation => {
+                "what was free of `budget.day` or `budget.total` of the agent or the fleet"
+            }
+        }
+    }
+}
+
+/// Beginning of Claude's report that it has used its budget.
+const CLAUDE_BUDGET_REPORT: &str = "Reached maximum budget (";
+
+impl RunLimits {
+    /// Returns Heeler's words for an agent's report that it has used the budget of its run; `None`
+    /// for any other text. The agent knows the amount, but not where it comes from.
+    pub fn explain_budget_report(&self, report: &str) -> Option<String> {
+        let budget = self.budget_usd.filter(|_| report.starts_with(CLAUDE_BUDGET_REPORT))?;
+        let source = self.budget_source.map(|source| format!(": {}", source.describe()));
+        let budget = crate::format_usd(budget);
+        Some(format!("the run has used its budget of {budget}{}", source.unwrap_or_default()))
+    }
 }
 
 /// Handling of an agent's questions.
@@ -149,4 +196,25 @@ pub enum QuestionPolicy {
     Nobody,
     /// A person can answer within a time limit.
     Person { timeout_ms: u64 },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_used_budget_is_named_by_its_limit() {
+        let mut limits = RunLimits { budget_usd: Some(0.02), ..RunLimits::default() };
+        let explain = |limits: &RunLimits, text: &str| limits.explain_budget_report(text);
+        let report = "Reached maximum budget ($0.02)";
+        assert_eq!(explain(&limits, report).unwrap(), "the run has used its budget of $0.02");
+        limits.budget_source = Some(BudgetSource::Reservation);
+        assert_eq!(
+            explain(&limits, report).unwrap(),
+            "the run has used its budget of $0.02: what was free of `budget.day` or `budget.total` of the \
+             agent or the fleet"
+        );
+        assert_eq!(explain(&limits, "Credit balance is too low"), None);
+        assert_eq!(explain(&RunLimits::default(), report), None);
+    }
 }

@@ -64,6 +64,7 @@ fn spec() -> RunSpec {
             stall_timeout_ms: Some(600_000),
             max_turns: Some(50),
             budget_usd: Some(1.5),
+            budget_source: None,
             grace_ms: Some(5000),
         },
         attendance: QuestionPolicy::Person { timeout_ms: 300_000 },

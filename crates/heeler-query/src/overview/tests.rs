@@ -6,7 +6,7 @@ use std::sync::Arc;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::fleet::QueuedJobRecord;
 use heeler_model::timetable::{DueTimeCursor, DueTimeSkip, SkipReason};
-use heeler_model::{Job, JobId, JobStatus, ScheduleState, TriggerType};
+use heeler_model::{ApprovalKind, Job, JobId, JobStatus, ScheduleState, TriggerType};
 use heeler_store::{DatabaseError, ScheduleProgressRecord, StateDir, Store, StoreTransaction};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -98,6 +98,30 @@ fn an_empty_fleet_does_nothing() {
     assert_eq!(found.activity, FleetActivity::default());
     assert_eq!((found.agents, found.jobs, found.cost_today_usd), (1, 0, 0.0));
     assert!(found.running.is_empty() && found.next.is_empty() && found.recent.is_empty());
+}
+
+#[test]
+fn a_job_that_waits_for_an_answer_is_a_question_and_not_at_work() {
+    let place = OverviewFixture::new();
+    let (asking, working) =
+        (job(1, JobStatus::Running, before(10)), job(2, JobStatus::Running, before(5)));
+    let question = |id: &str, job: &Job| {
+        let id = id.parse().unwrap();
+        let kind = ApprovalKind::Permission;
+        let mut question = Approval::new_pending(id, job.head.id.as_str(), "Bash", kind, before(1));
+        question.job_id = Some(job.head.id.clone());
+        question
+    };
+    // Two questions of one job, and the gate of a workflow.
+    let mut questions = vec![question("ask-00000001", &asking), question("ask-00000002", &asking)];
+    let gate = "ask-00000003".parse().unwrap();
+    questions.push(Approval::new_pending(gate, "run", "gate", ApprovalKind::Approve, now()));
+    insert(&place, vec![asking, working]);
+    place.write(move |tx| {
+        questions.iter().try_for_each(|question| tx.insert_approval(question).map(drop))
+    });
+    let found = place.records().activity(now()).unwrap();
+    assert_eq!((found.running, found.approvals), (1, 3));
 }
 
 #[test]

@@ -239,6 +239,7 @@ impl RunEventLoop<'_> {
     ) {
         let late_reply = format!("too late: {text}, at {}", iso_millis((self.run.now)()));
         let Some(open) = self.run.questions.close(id, end, late_reply) else { return };
+        self.run.recorder.exclude_wait(&open.ask.tool, open.ask.at, (self.run.now)());
         self.run.add_note(subtype, &format!("{text} (question {id})"));
         match answer {
             Some(answer) => self.deliver_answer(&open.agent_id, answer),

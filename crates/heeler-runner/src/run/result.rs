@@ -92,6 +92,9 @@ impl RunExecutor<'_> {
             raise_cost(&mut conclusion.cost, &ledger.by_model());
         }
         if let Some(error) = &mut conclusion.error {
+            if let Some(message) = self.spec.limits.explain_budget_report(&error.message) {
+                error.message = message;
+            }
             error.fit_cure(self.spec.runtime, self.agent_program());
         }
         if let Some(error) = &conclusion.error {

@@ -4,7 +4,7 @@ use crate::replies::{CreatedSessionReply, JobReply, MessageReply};
 use axum::extract::State;
 use axum::response::Response;
 use heeler_config::PRIORITY_MAX;
-use heeler_engine::DaemonCommand;
+use heeler_engine::{DaemonCommand, RenamedItem};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{JobId, JobRequest, JobStatus, TriggerType};
 use heeler_query::enum_schemas;
@@ -43,6 +43,7 @@ pub(super) fn routes() -> ApiRoutes {
             .routes(routes!(trigger))
             .routes(routes!(cancel))
             .routes(routes!(say))
+            .routes(routes!(rename))
             .routes(routes!(resume))
             .routes(routes!(retry))
             .routes(routes!(fork)),
@@ -283,6 +284,31 @@ async fn say(
     let job = find_job(&app, id).await?;
     let by = caller.caller.name.clone();
     app.request_change(&caller, DaemonCommand::Say { job, text: order.text, by }).await
+}
+
+/// Title of a job or session.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct TitleBody {
+    /// One line of text; at most 120 characters are kept.
+    #[schema(min_length = 1)]
+    pub(super) title: String,
+}
+
+/// Set the title of a job.
+#[utoipa::path(
+    post, path = "/jobs/{id}/title", tag = "jobs", params(IdPathParams), request_body = TitleBody,
+    responses((status = OK, body = MessageReply)),
+)]
+async fn rename(
+    State(app): State<SharedServerState>,
+    caller: KeyedCaller,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+    JsonBody(TitleBody { title }): JsonBody<TitleBody>,
+) -> JsonResult<MessageReply> {
+    let item = RenamedItem::Job(find_job(&app, id).await?);
+    let by = caller.caller.name.clone();
+    app.request_change(&caller, DaemonCommand::Rename { item, title, by }).await
 }
 
 /// Options for resuming a job.

@@ -2,12 +2,13 @@
 
 use crate::replies::{
     AdoptedSessionReply, ChangedSessionsReply, CreatedSessionReply, DaemonReply, JobReply,
+    MessageReply,
 };
 use axum::Json;
 use axum::extract::State;
 use camino::Utf8PathBuf;
 use heeler_config::RuntimeType;
-use heeler_engine::{CommandReply, DaemonCommand, RESUME_PROMPT, SessionOperation};
+use heeler_engine::{CommandReply, DaemonCommand, RESUME_PROMPT, RenamedItem, SessionOperation};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{JobRequest, SessionId, SessionStatus, TriggerType};
 use heeler_query::diff::SessionDiff;
@@ -24,6 +25,7 @@ use utoipa_axum::routes;
 
 use super::api_routes::ApiRoutes;
 use super::daemon_commands::unexpected_reply;
+use super::jobs::TitleBody;
 use super::page_limit::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, check_limit};
 use super::path_params::IdPathParams;
 use crate::caller::KeyedCaller;
@@ -41,6 +43,7 @@ pub(super) fn routes() -> ApiRoutes {
         operate: OpenApiRouter::new()
             .routes(routes!(fork))
             .routes(routes!(talk))
+            .routes(routes!(rename))
             .routes(routes!(delete))
             .routes(routes!(restore))
             .routes(routes!(cleanup))
@@ -265,6 +268,22 @@ struct DeleteSessionParams {
     /// Remove the files permanently; by default the session is moved to the trash.
     #[serde(default)]
     purge: bool,
+}
+
+/// Set the title of a session, which is that of its first job.
+#[utoipa::path(
+    post, path = "/sessions/{id}/title", tag = "sessions", params(IdPathParams), request_body = TitleBody,
+    responses((status = OK, body = MessageReply)),
+)]
+async fn rename(
+    State(app): State<SharedServerState>,
+    caller: KeyedCaller,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+    JsonBody(TitleBody { title }): JsonBody<TitleBody>,
+) -> JsonResult<MessageReply> {
+    let session = app.read(move |records| Ok(records.reader()?.find_session(&id)?.id)).await?;
+    let (item, by) = (RenamedItem::Session(session), caller.caller.name.clone());
+    app.request_change(&caller, DaemonCommand::Rename { item, title, by }).await
 }
 
 /// Move a session to the trash, or remove one from the trash permanently.

@@ -13,6 +13,8 @@ sql! {
     INSERT = "INSERT INTO job_marks (job, title) VALUES (?1, ?2) ON CONFLICT(job) DO NOTHING";
     SET_DENIED = "INSERT INTO job_marks (job, denied) VALUES (?1, ?2) \
         ON CONFLICT(job) DO UPDATE SET denied = excluded.denied";
+    SET_TITLE = "INSERT INTO job_marks (job, title) VALUES (?1, ?2) \
+        ON CONFLICT(job) DO UPDATE SET title = excluded.title";
     SET_HOST = "INSERT INTO job_marks (job, host) VALUES (?1, ?2) \
         ON CONFLICT(job) DO UPDATE SET host = excluded.host";
 }
@@ -36,6 +38,15 @@ impl StateDatabase {
 pub(crate) fn insert(conn: &DatabaseConnection, job: &Job) -> Result<(), DatabaseError> {
     let Some(title) = job.prompt.as_deref().and_then(job_title) else { return Ok(()) };
     execute(conn, INSERT, params![job.head.id.as_str(), title], "title a job").map(|_| ())
+}
+
+/// Replaces the title of a job.
+pub(crate) fn set_title(
+    conn: &DatabaseConnection,
+    job: &JobId,
+    title: &str,
+) -> Result<(), DatabaseError> {
+    execute(conn, SET_TITLE, params![job.as_str(), title], "title a job").map(|_| ())
 }
 
 /// Stores the host of a job's last run, as lists show it.

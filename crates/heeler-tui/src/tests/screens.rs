@@ -530,6 +530,53 @@ fn trouble_is_told_before_all_else() {
 }
 
 #[test]
+fn colours_change_at_once() {
+    let mut rig = ScreenFixture::with_theme(50, 20, TerminalTheme::dark());
+    talk(&mut rig);
+    let colours = |rig: &mut ScreenFixture| {
+        rig.draw();
+        let cells = rig.terminal.backend().buffer().content().to_vec();
+        cells.iter().filter(|cell| cell.fg != ratatui::style::Color::Reset).count()
+    };
+    assert!(colours(&mut rig) > 0);
+    rig.screen.handle_output(ChatOutput::ThemeChanged(heeler_chat::ChatTheme::None));
+    assert_eq!(colours(&mut rig), 0);
+    rig.screen.handle_output(ChatOutput::ThemeChanged(heeler_chat::ChatTheme::Light));
+    assert!(colours(&mut rig) > 0);
+}
+
+#[test]
+fn the_status_line_is_complete_from_the_start() {
+    let start = ConversationStatus {
+        agent: "lead".to_owned(),
+        mode: Some("default".to_owned()),
+        model: Some("opus".to_owned()),
+        folder: Some("shop".to_owned()),
+        branch: Some("main".to_owned()),
+        context_tokens: Some(0),
+        ..ConversationStatus::default()
+    };
+    let line = |status: &ConversationStatus, width: usize| {
+        crate::status_line::status_line(status, width, &TerminalTheme::plain()).to_string()
+    };
+    assert_eq!(line(&start, 80), "lead · default · opus · $0.00 · context 0% · shop (main)");
+    assert_eq!(line(&start, 45), "lead · default · opus · $0.00 · context 0%");
+    let used = ConversationStatus {
+        cost_usd: 0.42,
+        context_tokens: Some(34_567),
+        context_window: Some(200_000),
+        ..start
+    };
+    assert_eq!(line(&used, 80), "lead · default · opus · $0.42 · context 18% · shop (main)");
+    let barely = ConversationStatus { context_tokens: Some(1), ..used.clone() };
+    assert!(line(&barely, 80).contains("context 1%"));
+    // The agent does not report the limit of its context.
+    let unknown = ConversationStatus { context_window: None, ..used };
+    assert!(line(&unknown, 80).contains("34k tokens"));
+    assert_eq!(line(&ConversationStatus::default(), 80), "");
+}
+
+#[test]
 fn no_theme_tells_anything_by_colour_alone() {
     let mut texts = vec![];
     for theme in [TerminalTheme::dark(), TerminalTheme::light(), TerminalTheme::plain()] {

@@ -31,6 +31,7 @@ pub(super) fn load_job_facts(reader: &StoreReader, job: &Job) -> ChatJobInfo {
     let session = session.and_then(|id| reader.session_by_agent_id(id).ok().flatten());
     // Zero means that no run has reported a number yet.
     let tokens = session.as_ref().and_then(|it| u64::try_from(it.token_estimate).ok());
+    let last_model = job.usage.per_model.last();
     ChatJobInfo {
         job: head.id.clone(),
         agent: head.agent.clone(),
@@ -39,6 +40,7 @@ pub(super) fn load_job_facts(reader: &StoreReader, job: &Job) -> ChatJobInfo {
         session: head.session_id.clone(),
         cost_usd: head.cost_usd,
         context_tokens: tokens.filter(|tokens| *tokens > 0),
-        model: job.usage.per_model.keys().last().cloned(),
+        context_window: last_model.and_then(|(_, usage)| usage["contextWindow"].as_u64()),
+        model: last_model.map(|(model, _)| model.clone()),
     }
 }

@@ -81,6 +81,7 @@ fn unknown_job_facts(job: &JobId) -> ChatJobInfo {
         session: None,
         cost_usd: None,
         context_tokens: None,
+        context_window: None,
         model: None,
     }
 }

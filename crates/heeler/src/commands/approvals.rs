@@ -29,7 +29,7 @@ const DETAIL_CHARS_MAX: usize = 8_000;
 /// Help footer of `approvals list`.
 const LIST: &str = "Examples:
   heeler approvals list
-  heeler approvals list --all --limit 50
+  heeler approvals list --all -n 50
   heeler approvals list --json | jq -r '.approvals[].id'
 
 Without --all or --status, only open questions are listed.
@@ -82,7 +82,14 @@ pub(crate) struct ApprovalListArgs {
     #[arg(long, value_name = "ID")]
     before: Option<String>,
     /// Number of entries to show
-    #[arg(short = 'l', long, value_name = "N", default_value = "20")]
+    #[arg(
+        short = 'n',
+        short_alias = 'l',
+        long = "number",
+        alias = "limit",
+        value_name = "N",
+        default_value = "20"
+    )]
     limit: NonZeroU32,
     /// Print JSON
     #[arg(long)]
@@ -228,7 +235,7 @@ fn list(context: &CommandContext, args: &ApprovalListArgs) -> CommandResult {
         let options = [
             ("--status", args.status.map(ApprovalStatus::as_str)),
             ("--run", args.run.as_deref()),
-            ("--limit", (limit != "20").then_some(limit.as_str())),
+            ("--number", (limit != "20").then_some(limit.as_str())),
             ("--before", Some(next.as_str())),
         ];
         let all = if args.all { " --all" } else { "" };
@@ -245,7 +252,7 @@ fn print_list(found: &[ApprovalSummary]) -> CommandResult {
     for approval in found {
         let from = approval.requested_by.as_deref().unwrap_or(&approval.workflow_run_id);
         lines.push(vec![
-            approval.id.as_str().into(),
+            output::id_cell(approval.id.as_str()),
             approval.kind.as_str().into(),
             status_word(approval.kind, approval.status).into(),
             output::one_line(from).into(),

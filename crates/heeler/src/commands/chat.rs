@@ -7,13 +7,14 @@ use std::io::{IsTerminal as _, Read as _};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueEnum};
 use heeler_chat::{
-    AgentSlashCommand, Conversation, ConversationOptions, ConversationState, OldFormatPolicy,
-    OpenedSessionFile, SessionDirectory, SessionDirectoryError, SessionFile, WorkerExitPolicy,
+    AgentSlashCommand, ChatTheme, Conversation, ConversationOptions, ConversationState,
+    OldFormatPolicy, OpenedSessionFile, SessionDirectory, SessionDirectoryError, SessionFile,
+    WorkerExitPolicy,
 };
 use heeler_config::{AgentConfig, LoadedConfig, RuntimeConfig};
 use heeler_model::Session;
 use heeler_store::history::is_conversation_log;
-use heeler_tui::{SessionPicker, TerminalHandle};
+use heeler_tui::{SessionPicker, TerminalHandle, TerminalTheme};
 
 use crate::chat::agent_commands::find_agent_commands;
 use crate::chat::{self, ChatScreenOptions, DaemonFleet, SessionPreviewLoader, placeholder_card};
@@ -21,6 +22,7 @@ use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::global_args::GlobalArgs;
+use crate::job_watch::KeyboardInput;
 use crate::output;
 use crate::process_env;
 use crate::shared_args;
@@ -57,9 +59,49 @@ pub(crate) struct ChatArgs {
     /// Do not ask the agent at the end for insights (the default)
     #[arg(long, hide = true)]
     no_insights: bool,
-    /// Read and print plain lines, even on a terminal
+    /// Read and print plain lines, even on a terminal; questions are not asked
     #[arg(long)]
     plain: bool,
+    /// Read and print plain lines for a screen reader; questions are asked as lines
+    #[arg(long, conflicts_with = "plain")]
+    screen_reader: bool,
+    /// Colours of the screen [default: by NO_COLOR and COLORFGBG]
+    #[arg(long, value_name = "THEME")]
+    theme: Option<ThemeArg>,
+}
+
+impl ChatArgs {
+    /// Returns the keyboard of a person who answers questions without a screen.
+    fn keyboard(&self) -> Option<KeyboardInput> {
+        self.screen_reader.then(|| KeyboardInput::find(false)).flatten()
+    }
+
+    /// Returns true if the conversation has a screen.
+    fn uses_screen(&self) -> bool {
+        // Both ends must be terminals: a screen cannot read keys from a pipe nor be drawn into one.
+        let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+        is_terminal && !self.plain && !self.screen_reader
+    }
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ThemeArg {
+    /// For a dark background
+    Dark,
+    /// For a light background
+    Light,
+    /// No colours
+    None,
+}
+
+impl From<ThemeArg> for ChatTheme {
+    fn from(arg: ThemeArg) -> ChatTheme {
+        match arg {
+            ThemeArg::Dark => ChatTheme::Dark,
+            ThemeArg::Light => ChatTheme::Light,
+            ThemeArg::None => ChatTheme::None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -95,9 +137,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
     let here = process_env::working_directory()?;
     let env: BTreeMap<String, String> = std::env::vars().collect();
     let sessions = session_directory(&env, &here)?;
-    // Both ends must be terminals: a screen cannot read keys from a pipe nor be drawn into one.
-    let on_screen =
-        !args.plain && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let on_screen = args.uses_screen();
+    let keyboard = args.keyboard();
+    let theme = args.theme.map_or_else(|| chat::theme(&env), |theme| ChatTheme::from(theme).into());
     // Signals must be handled before the terminal changes mode, so that every exit restores it.
     let mut inputs = chat::ChatInputQueue::new()?;
     let mut terminal = None;
@@ -107,7 +149,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
         Some(None) if on_screen => {
             // The conversation takes over this handle, so the terminal's mode stays the same.
             let opened = terminal.insert(TerminalHandle::open().map_err(anyhow::Error::from)?);
-            match pick_session(&sessions, opened, &mut inputs, &env)? {
+            match pick_session(&sessions, opened, &mut inputs, theme)? {
                 Some(id) => Some(id),
                 None => return Ok(()),
             }
@@ -131,10 +173,12 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
     let about = AgentAbout::of(&context, session_file.state().agent(), &env);
     let manner = ConversationOptions {
         permission_mode: about.permission_mode,
+        model: about.model,
+        context_tokens: context_tokens(&context, session_file.state()),
         agent_folder: about.folder,
         branch: about.branch,
         // Plain lines may come from a script, so the agent's questions are not asked there.
-        attended: on_screen,
+        attended: on_screen || keyboard.is_some(),
         worker_exit_policy: args.workers.into(),
         insights: args.insights && !args.no_insights,
         earlier_insights: load_insights(&sessions, session_file.state()),
@@ -157,18 +201,21 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
     warnings.into_iter().for_each(|warning| conversation.warn(warning));
     match on_screen {
         true => {
-            let open = || TerminalHandle::open().map_err(anyhow::Error::from);
-            let terminal = terminal.map_or_else(open, Ok)?;
             let screen = ChatScreenOptions {
-                theme: chat::theme(&env),
+                theme,
                 history,
                 agent_commands: about.commands,
                 folder: agent_folder,
             };
-            chat::run_on_screen(conversation, inputs, terminal, screen)
+            chat::run_on_screen(conversation, inputs, open_terminal(terminal)?, screen)
         }
-        false => chat::run_plain(conversation, inputs),
+        false => chat::run_plain(conversation, inputs, keyboard),
     }
+}
+
+/// Returns the terminal, opened if it is not yet.
+fn open_terminal(opened: Option<TerminalHandle>) -> CommandResult<TerminalHandle> {
+    Ok(opened.map_or_else(TerminalHandle::open, Ok).map_err(anyhow::Error::from)?)
 }
 
 /// Creates a session with the fleet of the current directory.
@@ -194,6 +241,7 @@ fn create_session(
 #[derive(Default)]
 struct AgentAbout {
     permission_mode: Option<String>,
+    model: Option<String>,
     folder: Option<String>,
     branch: Option<String>,
     /// Its working directory.
@@ -215,12 +263,21 @@ impl AgentAbout {
         let folder = &agent.working_directory;
         AgentAbout {
             permission_mode: mode,
+            model: agent.model.clone(),
             folder: folder.file_name().map(str::to_owned),
             branch: git_branch(folder),
             directory: Some(folder.clone()),
             commands: find_agent_commands(agent, env.get("HOME").map(String::as_str)),
         }
     }
+}
+
+/// Returns the tokens of a conversation's context at its start; `None` if they are unknown.
+fn context_tokens(context: &CommandContext, state: &ConversationState) -> Option<u64> {
+    let Some(session) = &state.session else { return Some(0) };
+    // Without the number the conversation still works.
+    let session = context.open_reader().ok()??.session_by_agent_id(session).ok()??;
+    u64::try_from(session.token_estimate).ok().filter(|tokens| *tokens > 0)
 }
 
 /// Bytes of a file of git that are read.
@@ -423,11 +480,10 @@ fn pick_session(
     sessions: &SessionDirectory,
     terminal: &mut TerminalHandle,
     inputs: &mut chat::ChatInputQueue,
-    env: &BTreeMap<String, String>,
+    theme: TerminalTheme,
 ) -> CommandResult<Option<String>> {
     let named = sessions.entries().map_err(not_opened)?;
-    let mut picker =
-        SessionPicker::new(named.iter().map(placeholder_card).collect(), chat::theme(env));
+    let mut picker = SessionPicker::new(named.iter().map(placeholder_card).collect(), theme);
     let glances = SessionPreviewLoader::start(sessions, named);
     let look = |context| glances.prioritize_from(context);
     let is_left = || inputs.is_exit_requested();

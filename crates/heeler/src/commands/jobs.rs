@@ -12,7 +12,7 @@ use crate::commands::job_text::{
     duration_text, job_summary, marked_status_text, start_text, title_text,
 };
 use crate::commands::session::fork;
-use crate::commands::{cancel, logs, resume};
+use crate::commands::{cancel, logs, rename, resume};
 use crate::context::CommandContext;
 use crate::failure::CommandResult;
 use crate::global_args::GlobalArgs;
@@ -63,6 +63,9 @@ pub(crate) enum JobsCommand {
     /// Start a new job with the same agent and prompt
     #[command(after_help = resume::RETRY)]
     Retry(resume::JobRetryArgs),
+    /// Give a job a title
+    #[command(after_help = rename::OF_JOB)]
+    Rename(rename::JobRenameArgs),
     /// Create a new session with a job's history, up to the end of that job
     #[command(after_help = fork::OF_JOB)]
     Fork(fork::JobForkArgs),
@@ -111,6 +114,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &JobsArgs) -> CommandResult {
         Some(JobsCommand::Cancel(args)) => cancel::run(global, args),
         Some(JobsCommand::Resume(args)) => resume::resume(global, args),
         Some(JobsCommand::Retry(args)) => resume::retry(global, args),
+        Some(JobsCommand::Rename(args)) => rename::job(global, args),
         Some(JobsCommand::Fork(args)) => fork::fork_job(global, args),
     }
 }
@@ -204,7 +208,7 @@ fn job_table(jobs: &[JobSummary], now: Timestamp) -> OutputTable {
     let mut lines = OutputTable::new(&headings, &["AGENT", "HOST", "TRIGGER", "PROMPT", "SUMMARY"]);
     for job in jobs {
         let mut cells = vec![
-            job.id.as_str().into(),
+            output::id_cell(job.id.as_str()),
             output::one_line(&job.agent).into(),
             marked_status_text(job),
             trigger(job).into(),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anstyle::Style;
 use camino::Utf8Path;
 use clap::Args;
+use heeler_config::RuntimeType;
 use heeler_engine::logs::{DAEMON_LOG, LOG_POLL_INTERVAL, LogTail};
 use heeler_model::{JobHead, JobId};
 use heeler_query::job_feed::{MultiJobFeed, MultiJobFeedEvent};
@@ -28,6 +29,7 @@ use crate::global_args::GlobalArgs;
 use crate::output::{self, SafeText};
 use crate::process_env;
 use crate::shared_args;
+use crate::terminal_markdown::TerminalMarkdown;
 
 /// Newest jobs of an agent that are searched for its newest rows.
 const JOBS_LOOKED_AT_MAX: usize = 200;
@@ -59,7 +61,7 @@ pub(crate) struct LogOutputArgs {
     #[arg(short, long)]
     follow: bool,
     /// Number of lines to start with
-    #[arg(short = 'n', long, value_name = "N", default_value = "50")]
+    #[arg(short = 'n', long = "number", alias = "lines", value_name = "N", default_value = "50")]
     lines: NonZeroUsize,
     /// Print the raw transcript rows: one JSON document per line
     #[arg(long)]
@@ -137,7 +139,7 @@ pub(crate) fn print_job_log(global: &GlobalArgs, id: &str, how: &LogOutputArgs) 
     let reader = context.reader_for("job", id)?;
     let job = reader.find_job(id)?;
     let path = context.log_path(&reader, &job.head)?;
-    let mut view = LogPrinter::new(how);
+    let mut view = LogPrinter::new(how, &context)?;
     let start = match &path {
         Some(path) if path.is_file() => {
             let page = read_tail(path, view.rows_wanted()).map_err(anyhow::Error::from)?;
@@ -178,7 +180,7 @@ pub(crate) fn print_jobs_log(
     jobs: &JobListFn<'_>,
 ) -> CommandResult {
     let (heads, is_over) = jobs(reader)?;
-    let mut view = LogPrinter::new(how);
+    let mut view = LogPrinter::new(how, context)?;
     // The width is fixed by the first jobs, because printed lines cannot be aligned again.
     view.agent_width = heads.iter().map(|head| head.agent.chars().count()).max();
     let starts = view.print_newest(context, reader, &heads)?;
@@ -260,11 +262,46 @@ struct LogPrinter {
     day: Date,
     /// Row formatter of each job.
     formatters: HashMap<JobId, RowFormatter>,
+    /// Layout of agents' messages; `None` prints them as they are.
+    messages: Option<MessageLayout>,
+}
+
+/// Layout of the messages of agents. The output of a command is no markdown.
+struct MessageLayout {
+    markdown: TerminalMarkdown,
+    reader: StoreReader,
+    /// Says of each job whether an agent writes its messages.
+    is_of_agent: HashMap<JobId, bool>,
+}
+
+impl MessageLayout {
+    fn find(context: &CommandContext) -> CommandResult<Option<MessageLayout>> {
+        let Some(markdown) = TerminalMarkdown::find(&context.env) else { return Ok(None) };
+        let reader = context.open_reader()?;
+        Ok(reader.map(|reader| MessageLayout { markdown, reader, is_of_agent: HashMap::new() }))
+    }
+
+    /// Returns the layout for the messages of a job.
+    fn of(&mut self, job: &JobId) -> Option<&TerminalMarkdown> {
+        if !self.is_of_agent.contains_key(job) {
+            let is_of_agent = self.is_of_agent(job);
+            self.is_of_agent.insert(job.clone(), is_of_agent);
+        }
+        self.is_of_agent.get(job).is_some_and(|is_of_agent| *is_of_agent).then_some(&self.markdown)
+    }
+
+    fn is_of_agent(&self, job: &JobId) -> bool {
+        // Without its record the message is shown as it is.
+        let session = self.reader.job(job).ok().flatten().and_then(|job| job.head.session_id);
+        let session = session.and_then(|id| self.reader.session_by_agent_id(&id).ok().flatten());
+        session.is_some_and(|session| session.runtime != RuntimeType::Command.to_string())
+    }
 }
 
 /// One line to print.
 struct LogLine {
     at: Option<Timestamp>,
+    job: JobId,
     agent: String,
     content: LogLineContent,
 }
@@ -275,10 +312,12 @@ enum LogLineContent {
 }
 
 impl LogPrinter {
-    fn new(how: &LogOutputArgs) -> LogPrinter {
+    fn new(how: &LogOutputArgs, context: &CommandContext) -> CommandResult<LogPrinter> {
         let zone = TimeZone::system();
         let day = process_env::now().to_zoned(zone.clone()).date();
-        LogPrinter { how: how.clone(), zone, agent_width: None, day, formatters: HashMap::new() }
+        let messages = if how.json { None } else { MessageLayout::find(context)? };
+        let formatters = HashMap::new();
+        Ok(LogPrinter { how: how.clone(), zone, agent_width: None, day, formatters, messages })
     }
 
     /// Returns the number of rows to read for the wanted lines: a tool call and its result share a
@@ -361,6 +400,7 @@ impl LogPrinter {
         let rows = self.formatters.get_mut(&head.id).map(|formatter| formatter.unfinished(why));
         let line = |row: DisplayRow| LogLine {
             at: row.at,
+            job: head.id.clone(),
             agent: head.agent.clone(),
             content: LogLineContent::Row(row),
         };
@@ -379,7 +419,17 @@ impl LogPrinter {
                 (row.at, LogLineContent::Row(row))
             }
         };
-        Some(LogLine { at, agent: head.agent.clone(), content: what })
+        Some(LogLine { at, job: head.id.clone(), agent: head.agent.clone(), content: what })
+    }
+
+    /// Returns a row as it is printed.
+    fn shown(&mut self, line: &LogLine, row: &DisplayRow) -> SafeText {
+        let prefix = self.agent_width.map_or(0, |width| width + 1);
+        let messages = self.messages.as_mut().filter(|_| row.message.is_some());
+        match messages.and_then(|messages| messages.of(&line.job)) {
+            Some(markdown) => row.show_laid_out(&self.zone, markdown, prefix),
+            None => row.show(&self.zone),
+        }
     }
 
     fn print(&mut self, line: &LogLine) -> CommandResult {
@@ -394,7 +444,7 @@ impl LogPrinter {
             self.day = day;
             output::print_line(SafeText::styled(Style::new().dimmed(), &format!("{day}")))?;
         }
-        let shown = row.show(&self.zone);
+        let shown = self.shown(line, row);
         match self.agent_width {
             None => output::print_line(shown)?,
             Some(width) => {

@@ -36,7 +36,14 @@ pub(crate) struct SearchArgs {
     #[arg(long, conflicts_with = "agent")]
     native: bool,
     /// Stop after this number of hits
-    #[arg(short = 'l', long, value_name = "N", default_value = "50")]
+    #[arg(
+        short = 'n',
+        short_alias = 'l',
+        long = "number",
+        alias = "limit",
+        value_name = "N",
+        default_value = "50"
+    )]
     limit: usize,
     /// Print one JSON document per hit
     #[arg(long)]
@@ -71,7 +78,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SearchArgs) -> CommandResult {
     }
     if found.more {
         output::print_note(&format!(
-            "stopped after {}; --limit shows more",
+            "stopped after {}; --number shows more",
             output::pluralize(shown, "hit")
         ))?;
     }

@@ -14,6 +14,7 @@ pub(crate) mod show;
 
 use clap::Subcommand;
 
+use crate::commands::rename;
 use crate::failure::CommandResult;
 use crate::global_args::GlobalArgs;
 
@@ -28,6 +29,9 @@ pub(crate) enum SessionCommand {
     /// Fork a session: copy it, up to a given message, to a new session
     #[command(after_help = fork::ABOUT)]
     Fork(fork::SessionForkArgs),
+    /// Give a session a title
+    #[command(after_help = rename::OF_SESSION)]
+    Rename(rename::SessionRenameArgs),
     /// Show file changes since a message
     #[command(after_help = diff::ABOUT)]
     Diff(diff::SessionDiffArgs),
@@ -60,6 +64,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &SessionCommand) -> CommandResul
         SessionCommand::List(args) => list::run(global, args),
         SessionCommand::Show(args) => show::run(global, args),
         SessionCommand::Fork(args) => fork::run(global, args),
+        SessionCommand::Rename(args) => rename::session(global, args),
         SessionCommand::Diff(args) => diff::run(global, args),
         SessionCommand::Resume(args) => resume::run(global, args),
         SessionCommand::Export(args) => export::run(global, args),

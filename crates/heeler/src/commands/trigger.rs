@@ -27,6 +27,7 @@ use crate::job_watch::{
 };
 use crate::output;
 use crate::process_env;
+use crate::terminal_markdown::TerminalMarkdown;
 use crate::text_file;
 
 /// Longest prompt that is read from standard input.
@@ -124,6 +125,8 @@ fn trigger_once(
         output_mode: show,
         is_command,
         term,
+        // The output of a command is no markdown.
+        markdown: TerminalMarkdown::find(&context.env).filter(|_| !is_command),
     };
     let seen = job_watch::watch(&watch, listener)?;
     // The watch may end before the job does: its daemon died, or Ctrl-C was pressed three times.

@@ -6,10 +6,12 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use anstyle::Style;
+use heeler_tui::MarkdownStream;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::failure::CommandResult;
 use crate::output::{SPINNER_FRAMES, SafeText, one_line, sanitize, truncate_to_width, width};
+use crate::terminal_markdown::TerminalMarkdown;
 
 /// Amount of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +26,10 @@ pub(crate) struct WatchScreen {
     show: OutputMode,
     /// True if text is printed piece by piece.
     streams: bool,
+    /// Layout of messages; `None` prints them as they are.
+    markdown: Option<TerminalMarkdown>,
+    /// Layout of the message that arrives in pieces.
+    message: MarkdownStream,
     /// True if there is a status line.
     has_status: bool,
     /// True once stdout is closed.
@@ -38,7 +44,11 @@ pub(crate) struct WatchScreen {
 }
 
 impl WatchScreen {
-    pub(crate) fn new(show: OutputMode, term: Option<&str>) -> WatchScreen {
+    pub(crate) fn new(
+        show: OutputMode,
+        term: Option<&str>,
+        markdown: Option<TerminalMarkdown>,
+    ) -> WatchScreen {
         let all = show == OutputMode::All;
         // A terminal without escape sequences gets plain lines only.
         let moves = term.is_some_and(|term| term != "dumb");
@@ -46,6 +56,8 @@ impl WatchScreen {
             show,
             // A pipe gets whole rows: only a person gains from seeing pieces early.
             streams: all && io::stdout().is_terminal(),
+            markdown: markdown.filter(|_| all),
+            message: MarkdownStream::default(),
             has_status: all && moves && io::stderr().is_terminal(),
             closed: false,
             is_line_open: false,
@@ -59,7 +71,7 @@ impl WatchScreen {
     pub(crate) fn print_piece(&mut self, piece: &str) -> CommandResult {
         if self.streams {
             self.pieces_shown.push_str(piece);
-            self.write_words(piece)?;
+            self.write_piece(piece)?;
         }
         Ok(())
     }
@@ -69,19 +81,22 @@ impl WatchScreen {
         // Pieces belong to one row only, whether they fit it or not.
         let said = std::mem::take(&mut self.pieces_shown);
         match text.strip_prefix(said.as_str()) {
-            Some(rest) => self.write_words(rest)?,
+            Some(rest) => self.write_piece(rest)?,
             // The pieces belong to another text; print the whole row.
             None => {
                 self.end_line()?;
-                self.write_words(text)?;
+                self.message = MarkdownStream::default();
+                self.write_piece(text)?;
             }
         }
+        self.end_message()?;
         self.end_line()
     }
 
     /// Forgets the printed pieces, because some were lost.
     pub(crate) fn discard_pieces(&mut self) {
         self.pieces_shown.clear();
+        self.message = MarkdownStream::default();
     }
 
     /// Prints a line about the agent's actions.
@@ -134,6 +149,7 @@ impl WatchScreen {
     /// Removes the status line and ends an unfinished line.
     pub(crate) fn clear(&mut self) {
         // The watch is over; an error of the terminal has no one to be told to.
+        drop(self.end_message());
         drop(self.end_line());
         self.erase();
     }
@@ -146,6 +162,35 @@ impl WatchScreen {
             let erase = erase_sequence(drawn, width());
             drop(out.write_all(erase.as_bytes()).and_then(|()| out.flush()));
         }
+    }
+
+    /// Writes a piece of a message; with a layout, the blocks that it completes.
+    fn write_piece(&mut self, piece: &str) -> CommandResult {
+        match self.markdown {
+            Some(markdown) => {
+                let lines = markdown.push(&mut self.message, piece);
+                self.write_lines(&lines)
+            }
+            None => self.write_words(piece),
+        }
+    }
+
+    /// Writes the unfinished block of a message.
+    fn end_message(&mut self) -> CommandResult {
+        let Some(markdown) = self.markdown else { return Ok(()) };
+        let lines = markdown.finish(&mut self.message);
+        self.write_lines(&lines)
+    }
+
+    fn write_lines(&mut self, lines: &[SafeText]) -> CommandResult {
+        if lines.is_empty() || self.closed {
+            return Ok(());
+        }
+        self.erase();
+        let mut out = anstream::stdout().lock();
+        self.write(|| {
+            lines.iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush())
+        })
     }
 
     fn write_words(&mut self, text: &str) -> CommandResult {

@@ -27,7 +27,7 @@ fn tasks_that_the_agent_adds_are_worked_through_until_none_is_open() {
             2 [ ] paint the door
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 87 tokens · 2 tasks"#]]);
+        lead · $0.00 · 87 tokens · 2 tasks"#]]);
     pty.type_in("/start 10s\r");
     pty.shows("· 1 task · 1 loop");
     pty.shows("All tasks are done: the loop has ended.");
@@ -62,7 +62,7 @@ fn tasks_that_the_agent_adds_are_worked_through_until_none_is_open() {
             2 [x] paint the door
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 163 tokens"#]]);
+        lead · $0.00 · 163 tokens"#]]);
     leave(pty);
     let said = session(&fleet).1;
     let asked: Vec<&str> = said.iter().filter_map(|it| it.strip_prefix("user ")).collect();
@@ -103,7 +103,7 @@ fn a_loop_comes_back_until_the_goal_is_reached() {
           The goal is reached: the loop has ended.
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 96 tokens"#]]);
+        lead · $0.00 · 96 tokens"#]]);
     leave(pty);
 }
 
@@ -131,7 +131,7 @@ fn a_loop_rests_in_a_resumed_session_until_it_is_restarted() {
           1  "make it green" every 7d, 1 turn  (paused: /restart)
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 46 tokens"#]]);
+        lead · $0.00 · 46 tokens"#]]);
     pty.type_in("/restart\r");
     answered(&pty, "● Turn 2.");
     leave(pty);

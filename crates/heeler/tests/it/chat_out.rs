@@ -165,7 +165,7 @@ fn who_leaves_during_a_turn_interrupts_it_and_is_told_so_by_the_resumed_session(
           interrupted
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 24 tokens"#]]);
+        lead · $0.00 · 24 tokens"#]]);
     pty.type_in("on\r");
     pty.check(&expect![[r#"
         › go
@@ -178,7 +178,7 @@ fn who_leaves_during_a_turn_interrupts_it_and_is_told_so_by_the_resumed_session(
         ● Turn 2.
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 34 tokens"#]]);
+        lead · $0.00 · 34 tokens"#]]);
     leave(pty);
     assert_eq!(session(&fleet).1[3..], ["user on", "assistant Turn 2."]);
     nothing_is_left(&fleet);

@@ -30,7 +30,7 @@ fn a_session_goes_on_by_its_id_where_it_was() {
         ● This is turn 2, before you said first.
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 36 tokens"#]]);
+        lead · $0.00 · 36 tokens"#]]);
     // What was said before the program was started can be called back.
     pty.type_in("\x1b[A\x1b[A");
     pty.shows("› first\nlead");
@@ -111,7 +111,7 @@ fn a_session_is_found_in_the_list_and_chosen() {
         ● I heard mend the roof.
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 15 tokens"#]]);
+        lead · $0.00 · 15 tokens"#]]);
     leave(pty);
 }
 
@@ -140,7 +140,7 @@ fn a_session_of_agents_fleet_is_chosen_and_copied_when_something_is_said() {
           assistant: It is red now.).
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 53 tokens"#]]);
+        lead · $0.00 · 53 tokens"#]]);
     leave(pty);
     let copied = fleet.read("home/.heeler/sessions/old-one.transcript.ndjson");
     assert_eq!(copied.lines().count(), 4, "{copied}");

@@ -41,7 +41,7 @@ fn what_is_typed_in_lines_and_pasted_is_said_as_it_is_and_comes_back_by_a_key() 
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         › one
           and two
-        lead"#]]);
+        lead · $0.00 · context 0%"#]]);
     pty.type_in(ENTER);
     pty.check(&expect![[r#"
         › one
@@ -51,7 +51,7 @@ fn what_is_typed_in_lines_and_pasted_is_said_as_it_is_and_comes_back_by_a_key() 
           and two.
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 15 tokens"#]]);
+        lead · $0.00 · 15 tokens"#]]);
     let pasted: Vec<String> = (1..=7).map(|line| format!("line {line}")).collect();
     pty.type_in("see ");
     pty.paste(&pasted.join("\r"));
@@ -63,7 +63,7 @@ fn what_is_typed_in_lines_and_pasted_is_said_as_it_is_and_comes_back_by_a_key() 
           and two.
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         › see [pasted #1: 7 lines]
-        lead · 15 tokens"#]]);
+        lead · $0.00 · 15 tokens"#]]);
     pty.type_in(ENTER);
     answered(&pty, "line 7.");
     let said = format!("see {}", pasted.join("\n"));
@@ -149,7 +149,7 @@ fn tools_are_folded_and_unfolded() {
         ● Done.
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 134 tokens"#]]);
+        lead · $0.00 · 134 tokens"#]]);
     pty.type_in(CTRL_O);
     pty.check(&expect![[r#"
         › look
@@ -165,7 +165,7 @@ fn tools_are_folded_and_unfolded() {
         ● Done.
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 134 tokens"#]]);
+        lead · $0.00 · 134 tokens"#]]);
     pty.type_in(CTRL_O);
     pty.hides("→");
     leave(pty);
@@ -191,7 +191,7 @@ fn requests_and_questions_are_answered_in_their_place() {
         a number or Enter · Esc: deny and end the turn · Tab: type
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead"#]]);
+        lead · $0.00"#]]);
     // What is being typed is no answer.
     pty.type_in("\t1");
     pty.shows("› 1");
@@ -219,7 +219,7 @@ fn requests_and_questions_are_answered_in_their_place() {
         a number or Enter · Esc: no answer, end the turn · Tab: type
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead"#]]);
+        lead · $0.00"#]]);
     pty.type_in(DOWN);
     pty.type_in(ENTER);
     pty.check(&expect![[r#"
@@ -253,7 +253,7 @@ fn a_window_of_another_size_keeps_what_is_typed_and_what_was_said() {
         ● I have heard all of it.
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         › a line that is longer than a narrow window
-        lead · 14 tokens"#]]);
+        lead · $0.00 · 14 tokens"#]]);
     pty.resize(20, 8);
     pty.check(&expect![[r#"
         › first
@@ -263,7 +263,7 @@ fn a_window_of_another_size_keeps_what_is_typed_and_what_was_said() {
         ────────────────────
           ger than a narrow
           window
-        lead · 14 tokens"#]]);
+        lead · $0.00"#]]);
     pty.type_in(", typed on");
     pty.resize(200, 60);
     pty.check(&expect![[r#"
@@ -272,7 +272,7 @@ fn a_window_of_another_size_keeps_what_is_typed_and_what_was_said() {
         ● I have heard all of it.
         ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
         › a line that is longer than a narrow window, typed on
-        lead · 14 tokens"#]]);
+        lead · $0.00 · 14 tokens"#]]);
     pty.resize(100, 30);
     // All is drawn anew, and nothing is asked of the terminal for it.
     pty.type_in(CTRL_L);
@@ -287,7 +287,7 @@ fn a_window_of_another_size_keeps_what_is_typed_and_what_was_said() {
         ● I have heard all of it.
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 40 tokens"#]]);
+        lead · $0.00 · 40 tokens"#]]);
     assert_eq!(session(&fleet).1[2], "user a line that is longer than a narrow window, typed on");
     leave(pty);
 }

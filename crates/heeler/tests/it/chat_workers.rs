@@ -71,7 +71,7 @@ fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
         [main] ada ▶ +2  bob ▶ +3
-        lead"#]]);
+        lead · $0.00"#]]);
     pty.type_in(TAB);
     pty.check(&expect![[r#"
           Worker spawned
@@ -82,7 +82,7 @@ fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
         ─ to ada ───────────────────────────────────────────────────────────────────────────────────────────
         ›
          main [ada ▶] bob ▶ +3
-        lead"#]]);
+        lead · $0.00"#]]);
     fleet.write("talk", "");
     pty.check(&expect![[r#"
           Worker spawned
@@ -95,7 +95,7 @@ fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
         ─ to ada ───────────────────────────────────────────────────────────────────────────────────────────
         ›
          main [ada ▶] bob ▶ +3
-        lead"#]]);
+        lead · $0.00"#]]);
     pty.type_in(TAB);
     pty.shows("─ to bob ─");
     pty.type_in(ALT_SHIFT_TAB);
@@ -128,7 +128,7 @@ fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
         ─ to bob ───────────────────────────────────────────────────────────────────────────────────────────
         ›
          main  ada ▶ [bob ✓]
-        lead"#]]);
+        lead · $0.00"#]]);
     pty.type_in("/view ada\r");
     pty.shows("─ to ada ─");
     pty.type_in(ESC);
@@ -143,7 +143,7 @@ fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
         ─ to ada ───────────────────────────────────────────────────────────────────────────────────────────
         ›
          main [ada ✗] bob ✓
-        lead"#]]);
+        lead · $0.00"#]]);
     // Nobody else was stopped.
     fleet.write("end", "");
     pty.type_in("/view main\r");
@@ -162,7 +162,7 @@ fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
         [main] ada ✗  bob ✓
-        lead · 240 tokens"#]]);
+        lead · $0.00 · 240 tokens"#]]);
     leave(pty);
     assert_eq!(ends_of(&fleet, "ada"), [JobStatus::Cancelled]);
     assert_eq!(ends_of(&fleet, "bob"), [JobStatus::Completed; 2]);

@@ -113,7 +113,7 @@ fn who_leaves_is_asked_about_workers_and_may_stay_or_stop_them() {
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
         [main] bob ▶ +3
-        lead · 89 tokens"#]]);
+        lead · $0.00 · 89 tokens"#]]);
     pty.type_in("/exit\r");
     pty.until("the question again", |screen| screen.matches("1 worker is running.").count() == 2);
     pty.type_in("stop\r");

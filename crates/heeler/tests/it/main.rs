@@ -89,6 +89,7 @@ mod rig;
 mod run_clones;
 mod said_kills;
 mod scripted_sessions;
+mod self_update;
 mod sent;
 mod session_commands;
 mod session_proof;

@@ -318,7 +318,7 @@ fn a_list_says_why_a_job_failed_and_how_to_go_on() {
     let fleet = Fleet::new().with_jobs(vec![job("coder", 1), failed]);
     let ran = fleet.run(&["jobs", "--agent", "coder", "--limit", "1"]);
     assert!(ran.stdout.contains("the model said no"), "{}", ran.stdout);
-    assert!(ran.stderr.contains("heeler jobs --agent coder --limit 1 --before"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("heeler jobs --agent coder --number 1 --before"), "{}", ran.stderr);
 }
 
 #[test]

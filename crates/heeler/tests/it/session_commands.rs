@@ -98,6 +98,70 @@ fn quiet_lists_are_without_remarks() {
 }
 
 #[test]
+fn a_number_of_entries_has_one_option_in_every_command() {
+    let (fleet, session) = one_turn();
+    fleet.run(&["session", "fork", &session]).ok();
+    let history = ["session", "show", session.as_str(), "--history"];
+    let commands: &[&[&str]] = &[
+        &["jobs"],
+        &["session", "list"],
+        &["approvals", "list"],
+        &["workflow", "runs"],
+        &["logs"],
+        &["search", "a"],
+        &history,
+    ];
+    for command in commands {
+        let shown = |option: &str| {
+            let ran = fleet.run(&[command, &[option, "1"][..]].concat());
+            assert_ne!(ran.code, Some(2), "{command:?} {option}: {}", ran.stderr);
+            // Times pass between two commands.
+            ran.stdout.lines().count()
+        };
+        assert_eq!(shown("-n"), shown("--number"), "{command:?}");
+        // Scripts may use the earlier spellings.
+        let earlier = if command == &["logs"] { "--lines" } else { "--limit" };
+        assert_eq!(shown("-n"), shown(earlier), "{command:?}");
+    }
+    for command in [&["approvals", "list"][..], &["search", "a"], &["jobs"]] {
+        assert_ne!(fleet.run(&[command, &["-l", "1"]].concat()).code, Some(2), "{command:?}");
+    }
+}
+
+#[test]
+fn jobs_and_sessions_get_titles_from_people() {
+    let (fleet, session) = one_turn();
+    let job = fleet.jobs().remove(0).head.id;
+    let end = job.as_str().rsplit('-').next().unwrap();
+    let ran = fleet.run(&["jobs", "rename", end, "  Cart:\u{1b}[2J total \n second line"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let title = |fleet: &Fleet| {
+        let jobs = fleet.json(&["jobs", "--json"])["jobs"][0]["title"].clone();
+        let sessions = fleet.json(&["session", "list", "--json"])["sessions"][0]["title"].clone();
+        assert_eq!(jobs, sessions, "a session has the title of its first job");
+        jobs.as_str().unwrap().to_owned()
+    };
+    assert_eq!(title(&fleet), "Cart:\\u{1b}[2J total");
+    assert!(fleet.run(&["jobs"]).ok().contains("total"));
+    fleet.run(&["session", "rename", &session, &"x".repeat(500)]).ok();
+    assert_eq!(title(&fleet), "x".repeat(120));
+    let fork = fleet.run(&["session", "fork", &session]).ok();
+    let fork = fork.split_whitespace().next().unwrap();
+    assert_eq!(fleet.run(&["session", "rename", fork, "early"]).code, Some(5));
+    assert_eq!(fleet.run(&["session", "rename", &session, " \n "]).code, Some(2));
+    assert_eq!(fleet.run(&["jobs", "rename", "job-2020-01-01-aaaaaa", "x"]).code, Some(4));
+}
+
+#[test]
+fn a_cleanup_takes_no_number_for_a_dry_run() {
+    let (fleet, session) = one_turn();
+    let ran = fleet.run(&["session", "cleanup", "-n", "--older-than", "2100-01-01"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--dry-run"), "{}", ran.stderr);
+    assert_eq!(fleet.run(&["session", "show", &session]).code, Some(0), "it was not deleted");
+}
+
+#[test]
 fn a_narrow_terminal_breaks_no_word() {
     let (fleet, session) = one_turn();
     let shown = fleet.json(&["session", "show", &session, "--json"]);

@@ -194,3 +194,127 @@ fn a_long_answer_is_shown_once_and_whole_on_a_terminal() {
     let numbers: Vec<u32> = shown.filter_map(|line| line.parse().ok()).collect();
     assert!(numbers.into_iter().eq(1..=30_000), "each line once, in order");
 }
+
+/// Markdown with text of each kind, and with what would control a terminal.
+const MARKDOWN: &str = "# The plan\\n\\nSome **bold** words and a sentence that is longer than a narrow terminal.\\n\\n\
+    | file | lines |\\n|---|--:|\\n| a.rs | 12 |\\n\\n```sh\\nmake  test\\n```\\n\\n- one&#27;[2J\\n- two\\n\\nThe end.";
+
+/// Returns the rows that a terminal of so many columns shows.
+fn rows(seen: &str, columns: u16) -> Vec<String> {
+    let size = |number: u16| std::num::NonZero::new(number).unwrap();
+    let mut terminal = vt100::Parser::new(size(200), size(columns), 0);
+    terminal.process(seen.as_bytes());
+    let screen = terminal.screen();
+    // Lines of the program itself may be longer.
+    let wrapped = (0..200).filter(|row| screen.row_wrapped(*row));
+    let wrapped: Vec<String> =
+        wrapped.map(|row| screen.contents_between(row, 0, row, columns)).collect();
+    let is_of_agent = |row: &String| row.contains("sentence") || row.contains("file");
+    assert!(!wrapped.iter().any(is_of_agent), "a line is too long: {wrapped:?}");
+    screen.rows(0, columns).map(|row| row.trim_end().to_owned()).collect()
+}
+
+#[track_caller]
+fn assert_rendered(rows: &[String], margin: &str) {
+    let is_shown = |text: &str| rows.iter().any(|row| row.trim() == text || row.ends_with(text));
+    for text in ["The plan", "file │ lines", "a.rs │    12", "make  test", "• two", "The end."]
+    {
+        assert!(is_shown(text), "{text:?} is missing: {rows:#?}");
+    }
+    let all = rows.join("\n");
+    assert!(all.contains(&format!("{margin}• one\\u{{1b}}[2J")), "{all}");
+    assert!(!all.contains("**") && !all.contains("```") && !all.contains("|--"), "{all}");
+}
+
+#[test]
+fn markdown_is_laid_out_on_a_terminal_of_any_width() {
+    let fleet = fleet(&[("coder", &scripted(&format!("{{say: \"{MARKDOWN}\", chunks: 9}}")))]);
+    for columns in [45, 80] {
+        let line = format!("stty cols {columns}; exec heeler trigger coder 2>/dev/null");
+        let (code, seen) = Terminal::shell(&fleet, &line).end();
+        assert_eq!(code, Some(0), "{seen:?}");
+        assert!(seen.contains("\u{1b}[1m") && !seen.contains("\u{1b}[2J"), "{seen:?}");
+        assert_rendered(&rows(&seen, columns), "");
+        let job = fleet.jobs().remove(0).head;
+        let session = fleet.json(&["session", "list", "--json"])["sessions"][0]["id"].clone();
+        let session = session.as_str().unwrap();
+        let logs = format!("logs --job {}", job.id);
+        for command in [logs.as_str(), &format!("session show {session} --history")] {
+            let line = format!("stty cols {columns}; exec heeler {command} 2>/dev/null");
+            let (code, seen) = Terminal::shell(&fleet, &line).end();
+            assert_eq!(code, Some(0), "{seen:?}");
+            assert!(!seen.contains("\u{1b}[2J"), "{seen:?}");
+            assert_rendered(&rows(&seen, columns), "  ");
+        }
+    }
+}
+
+#[test]
+fn a_program_reads_markdown_as_the_agent_wrote_it() {
+    let fleet = fleet(&[("coder", &scripted(&format!("{{say: \"{MARKDOWN}\"}}")))]);
+    let ran = fleet.run(&["trigger", "coder"]);
+    assert!(
+        ran.stdout.contains("Some **bold** words") && ran.stdout.contains("|---|--:|"),
+        "{}",
+        ran.stdout
+    );
+    let ran = fleet.run(&["logs", "coder"]);
+    assert!(
+        ran.stdout.contains("Some **bold** words") && ran.stdout.contains("```sh"),
+        "{}",
+        ran.stdout
+    );
+    let mut terminal = Terminal::shell(&fleet, "TERM=dumb heeler trigger coder");
+    terminal.wait_for("Some **bold** words");
+    assert_eq!(terminal.end().0, Some(0));
+}
+
+#[test]
+fn the_output_of_a_command_is_no_markdown() {
+    let fleet = fleet(&[("lister", "runtime: command\ncommand: echo '# a  **b**'")]);
+    let mut terminal = Terminal::start(&fleet, "trigger lister");
+    terminal.wait_for("# a  **b**");
+    assert_eq!(terminal.end().0, Some(0));
+    let mut terminal = Terminal::start(&fleet, "logs lister");
+    terminal.wait_for("# a  **b**");
+    assert_eq!(terminal.end().0, Some(0));
+}
+
+#[test]
+fn messages_and_results_of_a_workflow_are_laid_out_on_a_terminal() {
+    let fleet = fleet(&[("coder", &scripted(&format!("{{say: \"{MARKDOWN}\"}}")))]);
+    fleet.write(
+        "workflows/plan.yaml",
+        "name: plan\nagent: coder\nphases:\n  - {name: think, prompt: Think.}\n",
+    );
+    let line = "stty cols 45; exec heeler workflow run plan 2>/dev/null";
+    let (code, seen) = Terminal::shell(&fleet, line).end();
+    assert_eq!(code, Some(0), "{seen:?}");
+    assert_rendered(&rows(&seen, 45), "");
+}
+
+#[test]
+fn a_person_with_a_screen_reader_answers_questions_by_lines() {
+    let fleet = fleet(&[(
+        "coder",
+        &scripted(
+            "{write: a.txt, text: hi, ask_permission: true}, {write: b.txt, text: hi, ask_permission: true}, \
+             {say: '**Done** with it.'}",
+        ),
+    )]);
+    let mut terminal = Terminal::start(&fleet, "chat coder --screen-reader");
+    terminal.type_in("go\n");
+    terminal.wait_for("Write");
+    terminal.wait_for("allow it? `y`, `n`");
+    terminal.type_in("y\n");
+    terminal.wait_for("b.txt");
+    terminal.wait_for("allow it? `y`, `n`");
+    terminal.type_in("rather not\n");
+    terminal.wait_for("**Done** with it.");
+    terminal.type_in("/exit\n");
+    let (code, rest) = terminal.end();
+    assert_eq!(code, Some(0), "{rest}");
+    assert!(!rest.contains("\u{1b}[?1049h"), "no screen is opened: {rest:?}");
+    assert_eq!(fleet.read("a.txt"), "hi");
+    assert!(!fleet.file("b.txt").exists());
+}

@@ -167,3 +167,27 @@ fn a_release_needs_an_archive() {
     let error = common_files(folder.path(), 0).err().map(|error| error.to_string());
     assert!(error.is_some_and(|error| error.contains("has no archive")));
 }
+
+/// Name of the image, as docs/install.md copies from it.
+const IMAGE: &str = "ghcr.io/heeler/heeler";
+
+#[test]
+fn the_release_workflow_may_write_to_each_registry_that_it_uses() {
+    let root = workspace_root().unwrap();
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let workflow = read(".github/workflows/release.yml");
+    let (_, publish) = workflow.split_once("\n  publish:\n").unwrap();
+    let (publish, _) = publish.split_once("\n  site:\n").unwrap();
+    let at = |text: &str| publish.find(text).unwrap_or_else(|| panic!("no `{text}`"));
+    // Without the file that this action writes, npm sends no token.
+    assert!(at("registry-url: https://registry.npmjs.org") < at("npm publish"));
+    assert!(at("heeler-linux-*.tgz") < at("heeler-[0-9]*.tgz"), "the main package comes last");
+    assert!(read("docs/install.md").contains(&format!("--from={IMAGE}:VERSION")));
+    assert!(publish.contains("packages: write") && publish.contains(&format!("image={IMAGE}\n")));
+    assert!(at("docker login ghcr.io") < at("skopeo copy"));
+    for target in target::TARGETS {
+        assert!(publish.contains(target.processor), "{}", target.processor);
+    }
+    // A release that people see has all its packages.
+    assert!(at("npm publish").max(at("twine upload")).max(at("imagetools")) < at("gh release"));
+}

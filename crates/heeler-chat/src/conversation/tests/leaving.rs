@@ -17,6 +17,7 @@ fn worker_at(states: &[ChatJobState]) -> ChatFleetEvent {
         session: None,
         cost_usd: None,
         context_tokens: None,
+        context_window: None,
         model: None,
     };
     let (name, task) = ("coder-1".to_owned(), "Fix it.".to_owned());

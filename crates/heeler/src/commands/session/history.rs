@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::failure::CommandResult;
 use crate::output::{self, SafeText, one_line, truncate_chars};
+use crate::terminal_markdown::TerminalMarkdown;
 use crate::wrap::{LongWordPolicy, screen_width, truncate_with_ellipsis, wrap_text};
 
 /// Indentation of a message's text below its heading.
@@ -35,10 +36,31 @@ pub(super) enum MessageExtent {
     Full,
 }
 
-pub(super) fn print(session: &str, past: &HistoryPage, extent: MessageExtent) -> CommandResult {
-    let (zone, width) = (TimeZone::system(), screen_width(io::stdout()));
+/// Layout of messages.
+pub(super) struct HistoryLayout {
+    pub(super) extent: MessageExtent,
+    /// Width of the screen; `None` for a file or a pipe.
+    pub(super) width: Option<usize>,
+    pub(super) zone: TimeZone,
+    /// Layout of the agent's messages; `None` prints them as they are.
+    pub(super) markdown: Option<TerminalMarkdown>,
+}
+
+impl HistoryLayout {
+    /// Returns the layout for standard output.
+    pub(super) fn new(extent: MessageExtent, markdown: Option<TerminalMarkdown>) -> HistoryLayout {
+        HistoryLayout {
+            extent,
+            width: screen_width(io::stdout()),
+            zone: TimeZone::system(),
+            markdown,
+        }
+    }
+}
+
+pub(super) fn print(session: &str, past: &HistoryPage, layout: &HistoryLayout) -> CommandResult {
     for message in &past.messages {
-        for line in message_lines(message, extent, width, &zone) {
+        for line in message_lines(message, layout) {
             output::print_line(line)?;
         }
     }
@@ -84,15 +106,12 @@ fn notes(session: &str, past: &HistoryPage) -> Vec<String> {
     notes
 }
 
-fn message_lines(
-    message: &HistoryMessage,
-    extent: MessageExtent,
-    width: Option<usize>,
-    zone: &TimeZone,
-) -> Vec<SafeText> {
-    let room = width.map(|width| width - MARGIN);
+fn message_lines(message: &HistoryMessage, layout: &HistoryLayout) -> Vec<SafeText> {
+    let room = layout.width.map(|width| width - MARGIN);
     let wrapped = |text: &str| wrap_text(text, room, LongWordPolicy::Break);
-    let is_full = extent == MessageExtent::Full;
+    let is_full = layout.extent == MessageExtent::Full;
+    // People's prompts are shown as they were typed.
+    let markdown = layout.markdown.filter(|_| message.role == HistoryRole::Assistant);
     let mut bytes_left = if is_full { usize::MAX } else { TEXT_BYTES_MAX };
     let mut bytes_cut = 0;
     let mut shown_lines = Vec::new();
@@ -105,7 +124,10 @@ fn message_lines(
                 let kept = &text[..text.floor_char_boundary(bytes_left)];
                 (bytes_left, bytes_cut) =
                     (bytes_left - kept.len(), bytes_cut + text.len() - kept.len());
-                shown_lines.extend(wrapped(kept).into_iter().map(SafeText::from));
+                match markdown {
+                    Some(markdown) => shown_lines.extend(markdown.lines(kept, MARGIN)),
+                    None => shown_lines.extend(wrapped(kept).into_iter().map(SafeText::from)),
+                }
             }
             HistoryBlock::Thinking(text) => {
                 let style = Style::new().dimmed();
@@ -134,7 +156,7 @@ fn message_lines(
         // An empty line needs no margin: trailing blanks would be copied with the text.
         false => SafeText::from(margin.as_str()).append(line),
     });
-    std::iter::once(heading(message, zone)).chain(shown_lines).collect()
+    std::iter::once(heading(message, &layout.zone)).chain(shown_lines).collect()
 }
 
 /// Returns a note on the part of a message that is not shown, and the options that show it.
@@ -260,9 +282,13 @@ mod tests {
         }
     }
 
+    fn layout(extent: MessageExtent, width: Option<usize>) -> HistoryLayout {
+        HistoryLayout { extent, width, zone: TimeZone::UTC, markdown: None }
+    }
+
     #[track_caller]
     fn check(message: &HistoryMessage, width: Option<usize>, expected: Expect) {
-        let lines = message_lines(message, MessageExtent::Brief, width, &TimeZone::UTC);
+        let lines = message_lines(message, &layout(MessageExtent::Brief, width));
         let lines: Vec<String> = lines.iter().map(SafeText::plain).collect();
         if let Some(width) = width {
             assert!(lines.iter().all(|line| text_width(line) <= width), "{lines:?}");
@@ -361,7 +387,7 @@ mod tests {
     #[test]
     fn of_a_long_message_the_beginning_is_shown_and_how_to_see_the_rest() {
         let plain = |message: &HistoryMessage, extent: MessageExtent, width: Option<usize>| {
-            let lines = message_lines(message, extent, width, &TimeZone::UTC);
+            let lines = message_lines(message, &layout(extent, width));
             lines.iter().map(SafeText::plain).collect::<Vec<_>>()
         };
         let long = message("a\n".repeat(LINES_MAX + 2).into());

@@ -11,7 +11,7 @@ use super::native;
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::global_args::GlobalArgs;
-use crate::output::{self, OutputTable};
+use crate::output::{self, OutputTable, SafeText};
 use crate::process_env;
 use crate::shared_args::{self, ListPageArgs};
 use crate::time_argument;
@@ -165,7 +165,7 @@ fn table(listed: &[SessionSummary]) -> CommandResult {
             (None, None) => String::new(),
         };
         lines.push(vec![
-            format!("{branch}{}", session.id).into(),
+            SafeText::from(branch).append(output::id_cell(session.id.as_str())),
             output::one_line(&session.agent_id).into(),
             session.status.as_str().into(),
             output::relative_time(session.last_active_at, now).into(),

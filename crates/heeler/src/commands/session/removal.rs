@@ -88,8 +88,11 @@ pub(crate) struct SessionCleanupArgs {
     #[arg(long, value_name = "TIME", default_value = "7d")]
     older_than: String,
     /// Print what would be deleted, and change nothing
-    #[arg(short = 'n', long)]
+    #[arg(long)]
     dry_run: bool,
+    // In other commands this is a number, so nobody can tell what it means here.
+    #[arg(short = 'n', hide = true)]
+    n: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -217,6 +220,13 @@ fn list_trash(context: &CommandContext, is_json: bool) -> CommandResult {
 
 /// Runs `session cleanup`.
 pub(crate) fn cleanup(global: &GlobalArgs, args: &SessionCleanupArgs) -> CommandResult {
+    if args.n {
+        return Err(CommandFailure::message(
+            FailureCode::Usage,
+            "`-n` is not an option of `session cleanup`, because it is a number in other commands: \
+             --dry-run prints what would be deleted",
+        ));
+    }
     let context = CommandContext::find(global)?;
     context.migrate_database()?;
     let before = time_argument::parse_moment(&args.older_than, process_env::now())?;

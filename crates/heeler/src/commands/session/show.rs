@@ -3,13 +3,14 @@
 use std::num::NonZeroUsize;
 
 use clap::Args;
+use heeler_config::RuntimeType;
 use heeler_model::iso_millis;
 use heeler_query::messages::{self, MessageListQuery};
 use heeler_query::sessions::SessionDetails;
 use heeler_store::history::HistoryPage;
 use serde_json::json;
 
-use super::history::{self, MessageExtent};
+use super::history::{self, HistoryLayout, MessageExtent};
 use super::native::{self, NativeSessionReader};
 use crate::context::CommandContext;
 use crate::failure::{CommandResult, FailureCode};
@@ -17,6 +18,7 @@ use crate::global_args::GlobalArgs;
 use crate::output::{self, SafeText};
 use crate::process_env;
 use crate::shared_args;
+use crate::terminal_markdown::TerminalMarkdown;
 
 /// Help footer of `session show`.
 pub(crate) const ABOUT: &str = "Examples:
@@ -45,7 +47,15 @@ pub(crate) struct SessionShowArgs {
     #[arg(short = 'H', long)]
     history: bool,
     /// Number of messages to show, counted from the last
-    #[arg(short = 'n', long, value_name = "N", default_value = "20", requires = "history")]
+    #[arg(
+        short = 'n',
+        short_alias = 'l',
+        long,
+        alias = "limit",
+        value_name = "N",
+        default_value = "20",
+        requires = "history"
+    )]
     number: NonZeroUsize,
     /// Show only messages before this one (for the previous page)
     #[arg(long, value_name = "M", requires = "history")]
@@ -66,15 +76,17 @@ impl SessionShowArgs {
     }
 
     /// Prints messages of a session.
-    fn print_page(&self, session: &str, past: &HistoryPage) -> CommandResult {
+    fn print_page(
+        &self,
+        session: &str,
+        past: &HistoryPage,
+        markdown: Option<TerminalMarkdown>,
+    ) -> CommandResult {
         if self.json {
             return Ok(output::print_json(&messages::message_page(session, past))?);
         }
-        history::print(
-            session,
-            past,
-            if self.full { MessageExtent::Full } else { MessageExtent::Brief },
-        )
+        let extent = if self.full { MessageExtent::Full } else { MessageExtent::Brief };
+        history::print(session, past, &HistoryLayout::new(extent, markdown))
     }
 }
 
@@ -92,7 +104,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionShowArgs) -> CommandResult 
         return match args.page() {
             Some(page) => {
                 let past = natives.read(&found, &page)?;
-                args.print_page(found.id.as_str(), &past)
+                args.print_page(found.id.as_str(), &past, TerminalMarkdown::find(&context.env))
             }
             None => native::print(&context, &found, args.json),
         };
@@ -100,7 +112,10 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionShowArgs) -> CommandResult 
     let records = context.open_records()?;
     if let Some(page) = args.page() {
         let (session, past) = records.history(&args.id, page)?;
-        return args.print_page(session.id.as_str(), &past);
+        // The output of a command is no markdown.
+        let is_of_agent = session.runtime != RuntimeType::Command.to_string();
+        let markdown = TerminalMarkdown::find(&context.env).filter(|_| is_of_agent);
+        return args.print_page(session.id.as_str(), &past, markdown);
     }
     let session = records.session(&args.id, process_env::now())?;
     match args.json {

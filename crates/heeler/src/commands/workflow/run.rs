@@ -8,6 +8,7 @@ use std::io::Read as _;
 
 use anstyle::{AnsiColor, Style};
 use clap::Args;
+use heeler_config::workflow::{Phase, PhaseWork};
 use heeler_engine::{
     CommandReply, DaemonCommand, WorkflowMode, WorkflowOperation, WorkflowRunRequest,
 };
@@ -31,6 +32,7 @@ use crate::output::{self, SafeText};
 use crate::process_env;
 use crate::shared_args;
 use crate::state_reader::record_gone;
+use crate::terminal_markdown::TerminalMarkdown;
 use crate::text_file;
 
 /// Help footer of `workflow run`.
@@ -383,19 +385,26 @@ fn print_output(
     let Some(workflow) = workflow.filter(|_| events.iter().all(|it| it.kind != "message")) else {
         return Ok(());
     };
-    let names: Vec<String> =
-        workflow.phases.iter().map(|phase| phase.name.as_str().to_owned()).collect();
+    let name = |phase: &Phase| {
+        let is_of_agent = matches!(phase.work, PhaseWork::Agent { .. });
+        (phase.name.as_str().to_owned(), is_of_agent)
+    };
+    let names: Vec<(String, bool)> = workflow.phases.iter().map(name).collect();
     let outputs = load_phase_outputs(reader, row, Some(workflow))?;
     // The last phase may have been skipped or have no output.
-    let last = names.iter().rev().find_map(|name| {
+    let last = names.iter().rev().find_map(|(name, is_of_agent)| {
         let text = outputs.get(name)?.trim();
-        (!text.is_empty()).then_some((name, text))
+        (!text.is_empty()).then_some((name, *is_of_agent, text))
     });
-    let Some((name, text)) = last else { return Ok(()) };
-    let lines: Vec<&str> = text.lines().collect();
+    let Some((name, is_of_agent, text)) = last else { return Ok(()) };
+    // The output of a command is no markdown.
+    let lines = match TerminalMarkdown::find(&context.env).filter(|_| is_of_agent) {
+        Some(markdown) => markdown.lines(text, 0),
+        None => text.lines().map(SafeText::from).collect(),
+    };
     // With `--quiet` the output is likely read by a program, which needs all of it.
     let shown = if global.quiet { lines.len() } else { lines.len().min(OUTPUT_LINES_MAX) };
-    output::print_line(output::sanitize(&lines[..shown].join("\n")))?;
+    lines[..shown].iter().try_for_each(|line| output::print_line(line.clone()))?;
     if shown < lines.len() {
         let rest = lines.len() - shown;
         output::print_note(&format!(

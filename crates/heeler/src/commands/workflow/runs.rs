@@ -34,7 +34,7 @@ pub(super) const NO_DAEMON: &str = "no daemon is running; it continues with `hee
 
 /// Open questions that are read to mark the runs that asked them.
 const ASKED_MAX: usize = 1_000;
-/// Default of `--limit`.
+/// Default of `--number`.
 const LIMIT: &str = "20";
 
 /// Arguments of `workflow runs`.
@@ -59,7 +59,10 @@ pub(crate) struct WorkflowRunsArgs {
     #[arg(long, value_name = "ID", add = shared_args::workflow_runs())]
     before: Option<String>,
     /// Number of entries to show
-    #[arg(short = 'n', short_alias = 'l', long, value_name = "N", default_value = LIMIT)]
+    #[arg(
+        short = 'n', short_alias = 'l', long = "number", alias = "limit", value_name = "N",
+        default_value = LIMIT
+    )]
     limit: NonZeroU32,
     /// Print JSON
     #[arg(long)]
@@ -121,7 +124,7 @@ fn print(
     .keep_column("WORKFLOW");
     for run in &page.runs {
         lines.push(vec![
-            run.id.as_str().into(),
+            output::id_cell(run.id.as_str()),
             output::one_line(&run.workflow).into(),
             match run.status == WorkflowRunStatus::Running && asking.contains(&run.id) {
                 true => outcome(run.status, run.mode.as_deref()).append(", open question"),
@@ -165,7 +168,7 @@ fn next(args: &WorkflowRunsArgs, before: &str) -> String {
         ("--since", args.since.as_deref()),
         ("--repo", args.repo.as_deref()),
         ("--trigger-id", args.trigger_id.as_deref()),
-        ("--limit", Some(limit.as_str()).filter(|limit| *limit != LIMIT)),
+        ("--number", Some(limit.as_str()).filter(|limit| *limit != LIMIT)),
         ("--before", Some(before)),
     ];
     let options = options.iter().filter_map(|(name, value)| Some(format!(" {name} {}", (*value)?)));

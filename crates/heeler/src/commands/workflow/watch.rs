@@ -38,6 +38,7 @@ use crate::job_watch::{JobEventListener, JobWatchEvent, KeyboardInput};
 use crate::output::{self, SafeText};
 use crate::process_env;
 use crate::state_reader::record_gone;
+use crate::terminal_markdown::TerminalMarkdown;
 
 /// Interval at which the database is read and the phases are drawn.
 const TICK: Duration = Duration::from_millis(80);
@@ -436,9 +437,14 @@ impl WorkflowWatcher<'_> {
             return Ok(());
         }
         self.block.erase();
+        let lines = match TerminalMarkdown::find(&self.view.context.env) {
+            Some(markdown) => markdown.lines(text, 0),
+            None => vec![SafeText::from(text.trim_end())],
+        };
         // A reader that closes the pipe, as `head` does, must not end the run or this command.
-        let mut out = std::io::stdout().lock();
-        drop(writeln!(out, "{}", output::sanitize(text.trim_end())).and_then(|()| out.flush()));
+        let mut out = anstream::stdout().lock();
+        let written = lines.iter().try_for_each(|line| writeln!(out, "{line}"));
+        drop(written.and_then(|()| out.flush()));
         Ok(())
     }
 

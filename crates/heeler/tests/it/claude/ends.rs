@@ -53,7 +53,7 @@ fn turns_and_money_run_out() {
         {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
         {"type":"tool_use","tool_name":"Bash","tool_use_id":"<tool0>","input":{"command":"echo one"}}
         {"type":"tool_result","subtype":"error_max_budget_usd","error":"Reached maximum budget ($1)","success":false,"is_error":true,"num_turns":1,"stop_reason":"tool_use","terminal_reason":"budget_exhausted","total_cost_usd":4.02}
-        {"type":"error","message":"budget: raise the agent's budget or add credit, then resume the session to continue","code":"budget","recoverable":false,"retry_after_ms":null,"resets_at":null,"cure":"raise the agent's budget or add credit, then resume the session to continue"}
+        {"type":"error","message":"the run has used its budget of $1.00","code":"budget","recoverable":false,"retry_after_ms":null,"resets_at":null,"cure":"raise the agent's budget or add credit, then resume the session to continue"}
     "#]],
     );
 }

@@ -124,6 +124,7 @@ pub(super) fn next_event(number: usize, model: &mut ModelJob) -> Option<ChatFlee
         session: None,
         cost_usd: None,
         context_tokens: None,
+        context_window: None,
         model: None,
     }))
 }
