@@ -17,7 +17,7 @@ use heeler_model::redact::SecretRedactor;
 use heeler_model::{JobId, RunId, error_chain};
 use heeler_store::{
     FleetPulse, HOST_MESSAGE_BYTES_MAX, HostFacts, HostLink, HostState, StoreOpenError,
-    StoreReader, acquire_writer_lock,
+    StoreReader, acquire_writer_lock, is_run_alive,
 };
 use heeler_transcript::{LockFile, LockHolder};
 use jiff::Timestamp;
@@ -274,6 +274,7 @@ impl StandbyDaemon {
             None => {
                 let link = HostLink::connect(&self.fleet.dir).map_err(|it| error_chain(&it))?;
                 link.register(&self.facts, HostState::Standby).map_err(|it| error_chain(&it))?;
+                self.forget_ended_runs();
                 link
             }
         };
@@ -316,6 +317,18 @@ impl StandbyDaemon {
         Ok(false)
     }
 
+    /// Lets runs that have ended, and have no result on record, be reported again: a server that took over
+    /// may lack the report.
+    fn forget_ended_runs(&mut self) {
+        let dir = &self.fleet.dir;
+        let mut known = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|run| is_run_alive(&dir.run(*run)));
+        drop(known);
+        // A run may be unknown to the server.
+        self.has_swept_runs = false;
+        self.is_check_due = true;
+    }
+
     fn own_runs(&self) -> Vec<RunId> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
     }
@@ -324,23 +337,25 @@ impl StandbyDaemon {
     /// false if the records could not be read.
     fn check_runs(&mut self) -> bool {
         let Some(link) = &self.link else { return false };
-        let due = |(at, _): &(Instant, RunId)| *at <= Instant::now();
-        let retried: Vec<RunId> =
-            self.unsettled.extract_if(.., |it| due(it)).map(|(_, run)| run).collect();
-        for run in retried {
-            self.executor.adopt_run(run);
-        }
         // Without tables there are no runs yet; other problems are those of the link too.
         let Ok(reader) = StoreReader::open(&self.fleet.dir) else { return false };
         let Ok(open) = reader.uncommitted_runs() else { return false };
         let Ok(unshipped) = link.unshipped_runs() else { return false };
         let own = open.iter().filter(|run| !run.is_elsewhere(&self.fleet.dir));
         let own: BTreeSet<RunId> = own.map(|run| run.id).collect();
+        // A run with a result, or without a row, is not looked at any more.
+        self.unsettled.retain(|(_, run)| own.contains(run));
+        let due = |(at, _): &(Instant, RunId)| *at <= Instant::now();
+        let retried: Vec<RunId> =
+            self.unsettled.extract_if(.., |it| due(it)).map(|(_, run)| run).collect();
+        for run in retried {
+            self.executor.adopt_run(run);
+        }
         let known = {
             let mut known = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *known, own.clone())
         };
-        // Their results are on record. Those that the leader has given up still run.
+        // Their results are on record, or their rows are gone. Some may still run.
         if !std::mem::replace(&mut self.has_swept_runs, true) || !known.is_subset(&own) {
             self.executor.end_given_up_runs();
         }

@@ -56,6 +56,7 @@ mod golden;
 mod herdctl_commands;
 mod histories;
 mod hooks;
+mod host_failover;
 mod host_files;
 mod host_operation;
 mod host_placement;
