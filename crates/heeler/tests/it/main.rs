@@ -59,6 +59,7 @@ mod hooks;
 mod host_failover;
 mod host_files;
 mod host_operation;
+mod host_packages;
 mod host_placement;
 mod host_releases;
 mod host_runs;
