@@ -63,6 +63,7 @@ mod host_packages;
 mod host_placement;
 mod host_releases;
 mod host_runs;
+mod host_services;
 mod host_storm;
 mod hostile;
 mod hosts;
