@@ -58,6 +58,7 @@ mod histories;
 mod hooks;
 mod host_failover;
 mod host_files;
+mod host_messages;
 mod host_operation;
 mod host_packages;
 mod host_placement;
