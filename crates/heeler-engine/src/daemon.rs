@@ -77,6 +77,7 @@ impl Daemon {
         } = settings;
         let setup = Arc::new(load().map_err(DaemonOpenError::Config)?);
         let store = Arc::new(fleet.open_writer("start", patience)?);
+        store.leave_renewal_to(fleet.lead.clone());
         refuse_held_change(&fleet, &setup)?;
         // The records are completed before the state is loaded, which trusts them.
         recovery::complete_records(&fleet, &store, RunFolderCheck::WhenDue)?;
@@ -133,9 +134,7 @@ impl Daemon {
         let leader_duty = match (host, store.writer_instance()) {
             (Some(facts), Some(instance)) => {
                 let instance = instance.to_owned();
-                let duty = LeaderDuty::start(fleet.clone(), instance, facts, handle.clone())?;
-                store.leave_renewal_to(fleet.lead.clone());
-                Some(duty)
+                Some(LeaderDuty::start(fleet.clone(), instance, facts, handle.clone())?)
             }
             _ => None,
         };

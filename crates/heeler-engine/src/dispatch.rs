@@ -151,8 +151,12 @@ impl Dispatcher {
             if !self.store.is_directory_intact() {
                 return DaemonExit::StateLost;
             }
-            if inputs.iter().any(|input| matches!(input, DispatchInput::LeadLost)) {
-                tracing::warn!("another host leads the fleet now");
+            if inputs.iter().any(|input| matches!(input, DispatchInput::LeadLost))
+                || self.fleet.lead.is_lost()
+            {
+                tracing::warn!(
+                    "another host leads the fleet now, or the database has lost the last changes"
+                );
                 return DaemonExit::LeadLost;
             }
             // All inputs of a turn share one commit, because each commit is a sync.

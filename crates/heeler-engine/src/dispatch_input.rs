@@ -101,7 +101,7 @@ pub(crate) enum DispatchInput {
     },
     /// A hook has finished.
     HookOutcome(HookOutcome),
-    /// Another host has the lead.
+    /// Another host has the lead, or the database lacks commits of this process.
     LeadLost,
     /// The leader may have given a run to this host, or the lead away.
     HostHint,

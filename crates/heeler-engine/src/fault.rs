@@ -116,6 +116,8 @@ apart: {
     ChatPosted = "chat-posted",
     /// A running job has taken a message of a chat; that is not recorded.
     MessageSaid = "message-said",
+    /// A host has read a message for one of its runs; nothing was sent to the run.
+    MessageFetched = "message-fetched",
     /// A notice to a person was sent; its result is not recorded.
     NoticeSent = "notice-sent",
     /// Older logs were renamed to make room for the current one, which is still in place.

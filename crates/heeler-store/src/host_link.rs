@@ -24,6 +24,7 @@ use crate::host_row::{flag, number, text};
 use crate::host_runs::CREATE_REFUSALS;
 use crate::layout::StateDir;
 use crate::lead_lease::{LeadLease, boot_time};
+use crate::run_message_table::{CREATE_MESSAGES, open_messages_of};
 use crate::server_store;
 use crate::store_location::HostIdentity;
 
@@ -68,10 +69,11 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS hosts (\
     ALTER TABLE hosts ADD COLUMN IF NOT EXISTS drained_by TEXT; \
     ALTER TABLE hosts ADD COLUMN IF NOT EXISTS protocol BIGINT";
 
-/// Tells whether the newest column and table exist, and whether there are records.
+/// Tells whether the newest column and tables exist, and whether there are records.
 const IS_CREATED: &str = "SELECT EXISTS (SELECT 1 FROM pg_attribute WHERE \
     attrelid = to_regclass('hosts') AND attname = 'protocol' AND NOT attisdropped) \
-    AND to_regclass('unshipped_runs') IS NOT NULL, to_regclass('runs') IS NOT NULL";
+    AND to_regclass('unshipped_runs') IS NOT NULL \
+    AND to_regclass('run_messages') IS NOT NULL, to_regclass('runs') IS NOT NULL";
 
 /// State of the fleet at a sign of life.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,6 +94,8 @@ pub struct FleetPulse {
     pub open_commands: i64,
     /// Reports that wait for the leader.
     pub reports: i64,
+    /// Messages that wait for this host.
+    pub messages: i64,
     /// Target of the records, if they were moved away.
     pub moved_to: Option<String>,
 }
@@ -165,7 +169,7 @@ impl HostLink {
             let runs = if flag(found, 1) { ADD_OPEN_RUNS } else { "" };
             let create = format!(
                 "SELECT pg_advisory_xact_lock({CREATE_LOCK}); {CREATE}; {CREATE_FILES}; \
-                 {CREATE_REFUSALS}; {runs}"
+                 {CREATE_REFUSALS}; {CREATE_MESSAGES}; {runs}"
             );
             link.conn().simple_query(&create).map_err(refused)?;
         }
@@ -305,7 +309,7 @@ impl HostLink {
     ) -> Result<FleetPulse, DatabaseError> {
         let sent_at = boot_time();
         let (name, id) = (quote(self.host.name.as_str()), quote(&self.host.id));
-        let seconds = HOST_LEASE.as_secs();
+        let (seconds, messages) = (HOST_LEASE.as_secs(), open_messages_of(self.host_name()));
         // The count changes nothing. It makes the server lock the host's row before the writer's row, as
         // a commit that changes a host does.
         let renewal = match lead {
@@ -328,8 +332,8 @@ impl HostLink {
              (SELECT name FROM hosts WHERE hosts.holder = store_writer.holder), \
              (SELECT COUNT(*) FROM host_commands WHERE reply IS NULL), \
              (SELECT COUNT(*) FROM host_reports), moved_to, \
-             GREATEST(CAST(EXTRACT(EPOCH FROM lease_until - clock_timestamp()) * 1000 AS BIGINT), 0) \
-             FROM store_writer",
+             GREATEST(CAST(EXTRACT(EPOCH FROM lease_until - clock_timestamp()) * 1000 AS BIGINT), 0), \
+             (SELECT COUNT(*) FROM run_messages WHERE {messages}) FROM store_writer",
             state.as_str()
         );
         let rows = self.query("give a sign of life", &sql)?;
@@ -344,6 +348,7 @@ impl HostLink {
             leader: text(row, 4).filter(|_| !flag(row, 3)),
             open_commands: number(row, 5),
             reports: number(row, 6),
+            messages: number(row, 9),
             moved_to: text(row, 7),
         };
         if let Some((_, lease)) = lead {

@@ -33,25 +33,29 @@ impl LeadLease {
         until == FOREVER || boot_time() < until
     }
 
-    /// Returns true if no other host can take over within a time.
-    pub(crate) fn is_held_for(&self, time: Duration) -> bool {
+    /// Returns true if a thread renews this lead, and no other host can take over within a time.
+    pub(crate) fn is_renewed_for(&self, time: Duration) -> bool {
         let until = self.until.load(Ordering::SeqCst);
         let length = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        until == FOREVER || boot_time().saturating_add(length) < until
+        until != FOREVER && boot_time().saturating_add(length) < until
     }
 
-    /// Returns true if another host has the lead.
+    /// Returns true if another host has the lead, or the database lacks commits of this process. Then the
+    /// process ends its work and begins again.
     pub fn is_lost(&self) -> bool {
         self.until.load(Ordering::SeqCst) == 0
     }
 
-    /// Notes that the lease was renewed. `sent_at` is the time before the request.
+    /// Notes that the lease was renewed. `sent_at` is the time before the request. A lost lead stays lost.
     pub(crate) fn extend(&self, sent_at: u64, lease: Duration) {
         let length = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
-        self.until.store(sent_at.saturating_add(length).min(FOREVER - 1), Ordering::SeqCst);
+        let until = sent_at.saturating_add(length).min(FOREVER - 1);
+        let renew = |known: u64| (known != 0).then_some(until);
+        // The result tells if the lead was lost, which `is_lost` tells too.
+        let _renewed = self.until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, renew);
     }
 
-    /// Notes that another host has the lead.
+    /// Notes that this process does not lead any more. It cannot lead again.
     pub fn lose(&self) {
         self.until.store(0, Ordering::SeqCst);
     }
@@ -72,17 +76,20 @@ mod tests {
     fn a_lease_counts_from_before_its_request() {
         let lease = LeadLease::default();
         assert!(lease.is_held(), "one machine keeps its lead");
+        assert!(!lease.is_renewed_for(Duration::ZERO), "no thread renews it");
         lease.extend(boot_time(), Duration::from_secs(3600));
         let clone = lease.clone();
         assert!(clone.is_held());
         let hours = |hours: u64| Duration::from_secs(hours * 3600);
-        assert!(clone.is_held_for(hours(0)) && !clone.is_held_for(hours(2)));
-        assert!(!clone.is_held_for(Duration::MAX));
+        assert!(clone.is_renewed_for(hours(0)) && !clone.is_renewed_for(hours(2)));
+        assert!(!clone.is_renewed_for(Duration::MAX));
         lease.extend(boot_time().saturating_sub(2_000_000), Duration::from_millis(1));
         assert!(!clone.is_held(), "the request took longer than the lease");
         lease.extend(boot_time(), Duration::MAX);
         assert!(clone.is_held());
         lease.lose();
         assert!(!clone.is_held() && clone.is_lost());
+        lease.extend(boot_time(), Duration::from_secs(3600));
+        assert!(clone.is_lost(), "a late renewal does not bring it back");
     }
 }

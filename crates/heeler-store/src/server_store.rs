@@ -152,17 +152,19 @@ fn has_hosts(conn: &PostgresConnection) -> Result<bool, PostgresError> {
     Ok(is_true(conn.simple_query("SELECT EXISTS (SELECT 1 FROM hosts)")?))
 }
 
-/// Connects again as the same writer.
+/// Connects again as the same writer, which knows of so many commits.
 pub(crate) fn reopen_as_writer(
     dir: &StateDir,
     identity: &WriterIdentity,
+    known_commits: i64,
 ) -> Result<StateDatabase, DatabaseError> {
     let unusable = |reason: String| failed("reopen the database", PostgresError::Unusable(reason));
     let location = dir.postgres().ok_or_else(|| unusable("it is no server".to_owned()))?;
     let db = StateDatabase::connect(location, PostgresAccess::Write)
         .map_err(|error| unusable(error.to_string()))?;
     let conn = db.conn.as_postgres().expect("it was connected");
-    conn.reclaim(identity).map_err(|source| failed("reopen the database", source))?;
+    conn.reclaim(identity, known_commits)
+        .map_err(|source| failed("reopen the database", source))?;
     Ok(db)
 }
 

@@ -132,7 +132,8 @@ impl Store {
         self.writer.instance()
     }
 
-    /// Leaves the renewal of the lease to the thread that renews this lead, as long as it does so.
+    /// Loses this lead if the database lacks commits of this process. Leaves the renewal of the lease to
+    /// the thread that renews the lead, if there is one, as long as it does so.
     pub fn leave_renewal_to(&self, lead: LeadLease) {
         self.writer.leave_renewal_to(lead);
     }

@@ -76,7 +76,7 @@ pub(crate) struct StoreWriter {
     plain_state: PlainStateHash,
     /// Set when the store is closed: a thread that waits for a server gives up.
     closing: Arc<AtomicBool>,
-    /// The lead that another thread renews.
+    /// The lead of this process. Another thread renews it.
     lead: Arc<OnceLock<LeadLease>>,
     /// This process as the writer of a server.
     instance: Option<String>,
@@ -146,6 +146,7 @@ impl StoreWriter {
             due: Arc::clone(&due),
             health: Arc::clone(&health),
             identity,
+            known_commits: 0,
             closing: Arc::clone(&closing),
             lead: Arc::clone(&lead),
             commands,
@@ -364,6 +365,8 @@ struct WriterThread {
     health: Arc<DatabaseHealth>,
     /// Set for a database on a server.
     identity: Option<WriterIdentity>,
+    /// Number of commits of which this process knows, on any of its connections to a server.
+    known_commits: i64,
     closing: Arc<AtomicBool>,
     lead: Arc<OnceLock<LeadLease>>,
     commands: Receiver<Box<dyn WriteCommand>>,
@@ -414,7 +417,7 @@ impl WriterThread {
 
     /// Returns true if another thread renews the lease, and the server can be reached.
     fn is_lead_renewed(&self) -> bool {
-        self.lead.get().is_some_and(|lead| lead.is_held_for(LATE_RENEWAL))
+        self.lead.get().is_some_and(|lead| lead.is_renewed_for(LATE_RENEWAL))
             && self.db.as_ref().is_some_and(|open| !open.db.is_closed())
             && self.health.fault().is_none()
     }
@@ -428,9 +431,9 @@ impl WriterThread {
         match renewed {
             Ok(true) => self.health.set_fault(None),
             // The next commit finds out by whom.
-            Ok(false) => self.db = None,
+            Ok(false) => self.close(),
             Err(error) => {
-                self.db = None;
+                self.close();
                 self.health.set_fault(Some(error_chain(&error)));
             }
         }
@@ -439,10 +442,25 @@ impl WriterThread {
     /// Returns the open database; reopens it if a failure closed it.
     fn connect(&mut self) -> Result<&StateDatabase, DatabaseError> {
         if self.db.as_ref().is_none_or(|open| open.db.is_closed()) {
-            self.db = None;
-            self.db = Some(self.reopen()?);
+            self.close();
+            let reopened = self.reopen();
+            if reopened.as_ref().is_err_and(DatabaseError::has_lost_commits)
+                && let Some(lead) = self.lead.get()
+            {
+                // What this process knows is ahead of the records: it must begin again.
+                lead.lose();
+            }
+            self.db = Some(reopened?);
         }
         Ok(&self.db.as_ref().expect("it was reopened").db)
+    }
+
+    /// Drops the connection, and remembers the number of its commits.
+    fn close(&mut self) {
+        let closed = self.db.take();
+        let conn = closed.as_ref().and_then(|open| open.db.conn.as_postgres());
+        let known = conn.and_then(PostgresConnection::known_commits).unwrap_or_default();
+        self.known_commits = self.known_commits.max(known);
     }
 
     fn reopen(&self) -> Result<OpenDatabase, DatabaseError> {
@@ -452,7 +470,7 @@ impl WriterThread {
                 if !self.lock.is_intact() {
                     return Err(cannot_open("reopen the database", DIRECTORY_LOST.to_owned()));
                 }
-                let db = server_store::reopen_as_writer(&self.dir, identity)?;
+                let db = server_store::reopen_as_writer(&self.dir, identity, self.known_commits)?;
                 Ok(OpenDatabase { db, files: DatabaseFiles::of_server() })
             }
         }
@@ -461,22 +479,21 @@ impl WriterThread {
     /// Finds out if a commit with a lost reply has happened. Waits for the server: a wrong answer would
     /// lose a change or repeat it.
     fn resolve_commit(&mut self) -> Result<(), DatabaseError> {
-        let lost = self.db.take().map(|open| open.db);
-        let before = lost.as_ref().and_then(|db| db.conn.as_postgres()?.known_commits());
-        drop(lost);
+        self.close();
+        let before = self.known_commits;
         let unknown = || failed("commit", PostgresError::OutcomeUnknown);
         loop {
             match self.connect() {
                 Ok(db) => {
                     let now = db.conn.as_postgres().and_then(PostgresConnection::known_commits);
-                    let is_committed = before.zip(now).is_some_and(|(before, now)| now > before);
+                    let is_committed = now.is_some_and(|now| now > before);
                     tracing::warn!(
                         is_committed,
                         "the reply to a commit was lost; the database has it"
                     );
                     return if is_committed { Ok(()) } else { Err(not_committed()) };
                 }
-                Err(error) if is_fenced(&error) => return Err(error),
+                Err(error) if error.is_fence() => return Err(error),
                 Err(error) => self.health.set_fault(Some(format!(
                     "the outcome of the last change is not known until the server is back: {}",
                     error_chain(&error)
@@ -505,7 +522,7 @@ impl WriterThread {
                 }
             }
             // The state of the connection after a failed commit is unknown, so it is reopened.
-            _ => self.db = None,
+            _ => self.close(),
         }
         if let BatchCommitOutcome::NotSaved(error) = outcome
             && (matches!(**error, DatabaseError::FilesLost { .. })
@@ -560,7 +577,7 @@ impl WriterThread {
         }
         let db = &self.db.as_ref().expect("a transaction has begun").db;
         let committed = match db.conn.commit() {
-            Err(error) if is_outcome_unknown(&error) => self.resolve_commit(),
+            Err(error) if error.is_outcome_unknown() => self.resolve_commit(),
             committed => committed,
         };
         // A change that is only in deleted files is not saved.
@@ -656,16 +673,6 @@ fn check_transaction(db: &StateDatabase) -> Result<(), DatabaseError> {
 
 /// Interval between attempts to reach a server.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
-
-fn is_outcome_unknown(error: &DatabaseError) -> bool {
-    matches!(error, DatabaseError::Postgres { source, .. }
-        if matches!(**source, PostgresError::OutcomeUnknown))
-}
-
-fn is_fenced(error: &DatabaseError) -> bool {
-    matches!(error, DatabaseError::Postgres { source, .. }
-        if matches!(**source, PostgresError::Fenced(_)))
-}
 
 fn not_committed() -> DatabaseError {
     let why = "the connection was lost before the change was saved".to_owned();

@@ -4,6 +4,7 @@ mod archive;
 mod crash;
 mod daemon;
 mod database;
+mod fail_overs;
 mod host_records;
 mod hostile;
 mod lists;

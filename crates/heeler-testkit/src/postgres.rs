@@ -1,8 +1,8 @@
 //! A real PostgreSQL server for tests: a private cluster in a temporary folder, on a unix socket or on
 //! the network, and a connection pool before it.
 //!
-//! `initdb` refuses root, so the server runs as the user `postgres` or `nobody` then. Start at
-//! [`PostgresCluster::start`].
+//! `initdb` refuses root, so the server runs as the user `postgres` or `nobody` then. A replica follows a
+//! cluster by streaming replication, and can take its place. Start at [`PostgresCluster::start`].
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -78,11 +78,65 @@ impl PostgresCluster {
         self.network
     }
 
-    fn create() -> PostgresCluster {
+    /// Starts a replica that follows this server, on a socket of its own. It has all that was committed
+    /// before.
+    pub fn start_replica(&self) -> PostgresCluster {
+        let mut replica = PostgresCluster::without_data();
+        let data = replica.data();
+        let copied = program("pg_basebackup")
+            .args(["--host", self.socket_folder().as_str(), "--port", &self.port().to_string()])
+            .args(["--username", USER, "--pgdata", data.as_str(), "--checkpoint=fast"])
+            .args(["--wal-method=stream", "--write-recovery-conf", "--no-sync"])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        replica.start_server();
+        let last = self.query("postgres", "SELECT pg_current_wal_lsn()");
+        replica.wait_for(&format!("SELECT pg_last_wal_replay_lsn() >= '{last}'"));
+        replica
+    }
+
+    /// Lets each commit wait until its replica has it.
+    pub fn replicate_synchronously(&self) {
+        self.query("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'");
+        self.query("postgres", "SELECT pg_reload_conf()");
+        self.wait_for("SELECT COUNT(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'");
+        // The process that makes it tells the others before, that commits have to wait.
+        self.query("postgres", "CHECKPOINT");
+    }
+
+    /// Lets this replica miss all later commits.
+    pub fn stop_following(&self) {
+        self.query("postgres", "ALTER SYSTEM SET primary_conninfo = ''");
+        self.query("postgres", "SELECT pg_reload_conf()");
+        self.wait_for("SELECT COUNT(*) = 0 FROM pg_stat_wal_receiver");
+    }
+
+    /// Makes this replica the server that is written to.
+    pub fn promote(&self) {
+        self.query("postgres", "SELECT pg_promote(true, 300)");
+        self.wait_for("SELECT NOT pg_is_in_recovery()");
+    }
+
+    /// Waits until a statement returns true.
+    fn wait_for(&self, sql: &str) {
+        let deadline = Instant::now() + WAIT_MAX;
+        while self.query("postgres", sql) != "t" {
+            assert!(Instant::now() < deadline, "{sql}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn without_data() -> PostgresCluster {
         let folder = tempfile::Builder::new().prefix("heeler-pg-").tempdir().unwrap();
         let mode = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(folder.path(), mode).unwrap();
-        let cluster = PostgresCluster { folder, server: None, network: None };
+        PostgresCluster { folder, server: None, network: None }
+    }
+
+    fn create() -> PostgresCluster {
+        let cluster = PostgresCluster::without_data();
         let data = cluster.data();
         let made = program("initdb")
             .args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C"])
@@ -187,6 +241,18 @@ impl PostgresCluster {
     /// Creates an empty database.
     pub fn create_database(&self, name: &str) {
         self.query("postgres", &format!("CREATE DATABASE {name} TEMPLATE template0"));
+    }
+
+    /// Returns all that a database contains, as `pg_dump` writes it.
+    pub fn dump(&self, database: &str) -> Vec<u8> {
+        let output = program("pg_dump")
+            .args(["--host", self.socket_folder().as_str(), "--port", &self.port().to_string()])
+            .args(["--username", USER, "--dbname", database])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
     }
 
     fn try_run(&self, database: &str, sql: &str) -> bool {

@@ -28,6 +28,8 @@ pub enum NetworkState {
 #[derive(Debug)]
 struct RelayState {
     network: NetworkState,
+    /// Socket of the server, if there is one.
+    target: Option<Utf8PathBuf>,
     /// Both ends of each open connection, by its number.
     open: BTreeMap<u64, [UnixStream; 2]>,
     connections: u64,
@@ -65,14 +67,15 @@ impl PostgresRelay {
         let listener = UnixListener::bind(folder.path().join(SOCKET_NAME)).unwrap();
         let state = RelayState {
             network: NetworkState::Connected,
+            target: Some(cluster.socket()),
             open: BTreeMap::new(),
             connections: 0,
             is_over: false,
         };
         let shared =
             Arc::new(SharedState { state: Mutex::new(state), changed: Condvar::default() });
-        let (target, accepting) = (cluster.socket(), Arc::clone(&shared));
-        std::thread::spawn(move || accept(&listener, &target, &accepting));
+        let accepting = Arc::clone(&shared);
+        std::thread::spawn(move || accept(&listener, &accepting));
         PostgresRelay { folder, shared }
     }
 
@@ -89,6 +92,13 @@ impl PostgresRelay {
             close(&mut state);
         }
         self.shared.changed.notify_all();
+    }
+
+    /// Passes later connections on to another server, or to none. Ends those that are open.
+    pub fn retarget(&self, cluster: Option<&PostgresCluster>) {
+        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.target = cluster.map(PostgresCluster::socket);
+        close(&mut state);
     }
 }
 
@@ -110,7 +120,7 @@ fn close(state: &mut RelayState) {
     }
 }
 
-fn accept(listener: &UnixListener, target: &Utf8PathBuf, shared: &Arc<SharedState>) {
+fn accept(listener: &UnixListener, shared: &Arc<SharedState>) {
     for client in listener.incoming() {
         let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.is_over {
@@ -119,7 +129,7 @@ fn accept(listener: &UnixListener, target: &Utf8PathBuf, shared: &Arc<SharedStat
         // Without a server the client's connection ends.
         if state.network != NetworkState::Cut
             && let Ok(client) = client
-            && let Ok(server) = UnixStream::connect(target)
+            && let Some(server) = state.target.as_ref().and_then(|it| UnixStream::connect(it).ok())
         {
             state.connections += 1;
             let number = state.connections;

@@ -24,8 +24,15 @@ const DESIGN_FOLDER: &str = "docs/design";
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
 /// Files that pages show or link to, besides pages.
-const OTHER_FILES: [&str; 4] =
-    ["docs/images", "docs/schema", "docs/openapi.json", "packaging/heeler.service"];
+const OTHER_FILES: [&str; 7] = [
+    "docs/images",
+    "docs/schema",
+    "docs/openapi.json",
+    "packaging/compose-fleet.yaml",
+    "packaging/compose.yaml",
+    "packaging/heeler-host.service",
+    "packaging/heeler.service",
+];
 
 /// Settings of mdBook. Nothing is loaded from other servers.
 const BOOK: &str = r#"[book]

@@ -21,6 +21,7 @@ use crate::command::{
     CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
     DispatcherStoppedError, PendingReply, ScheduleChange, StopMode, job_not_running,
 };
+use crate::executor::SaidText;
 use crate::prepare::reads_marks;
 use crate::setup::DaemonSetup;
 use crate::workflows::{WorkflowOperation, WorkflowRunRequest};
@@ -269,7 +270,7 @@ impl Dispatcher {
                 return Some((DispatchEvent::Command(command), Some(owed)));
             }
             DaemonCommand::Say { job, text, by } => match self.state().fleet.run_of_job(&job) {
-                Some(run) => self.executor.send_message(run, job, text, by, owed.reply),
+                Some(run) => self.executor.send_message(run, SaidText { job, text, by }, owed),
                 None => owed.send(Err(job_not_running(&job))),
             },
             DaemonCommand::Approval { ref approval, ref answer, .. } => {

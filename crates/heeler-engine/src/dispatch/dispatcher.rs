@@ -29,7 +29,7 @@ pub enum DaemonExit {
     Idle,
     /// Its state directory was removed, moved or replaced.
     StateLost,
-    /// Another host of the fleet has the lead.
+    /// Another host of the fleet has the lead, or the database lacks commits of this process.
     LeadLost,
 }
 

@@ -2,14 +2,14 @@
 //!
 //! The host prepares the run with its own config and environment, claims it by one conditional change of
 //! its row, and starts the ordinary runner. If it dies before the claim, the next daemon begins again; if
-//! it dies after it, the run has no spec and ends as not started. Start at
-//! [`ExecutorContext::start_if_assigned`].
+//! it dies after it, the run has no spec and ends as not started. If the database loses the claim in a
+//! fail-over, the run is ended and not started again. Start at [`ExecutorContext::start_if_assigned`].
 
 use std::sync::Arc;
 
-use heeler_model::run::{ErrorClass, ResultSigningKey};
+use heeler_model::run::{ErrorClass, ResultSigningKey, file};
 use heeler_model::{RunId, error_chain};
-use heeler_store::{HostLink, StoreReader};
+use heeler_store::{HostLink, StoreReader, is_run_alive};
 
 use super::preparation::resolve_request;
 use super::{ExecutorContext, FailedLaunch, SETTLE_RETRY_DELAY};
@@ -20,6 +20,12 @@ use crate::fault::{self, FaultPoint};
 use crate::resolved_request::ResolvedJobRequest;
 use crate::run_assignment::AssignedRun;
 use crate::run_start::StartedRun;
+
+/// Reason for which a run is not started that this host has started before.
+const CLAIM_LOST: &str = "its host had started it, and the database has lost that";
+
+/// Requester of the cancellation of such a run.
+const CLAIM_LOST_BY: &str = "the host, because the database has lost that it started the run";
 
 impl ExecutorContext {
     /// Begins to start a run, if it waits for this host to do so.
@@ -70,8 +76,10 @@ impl ExecutorContext {
         let reader = StoreReader::open(&self.fleet.dir).map_err(|error| error_chain(&error))?;
         let requests = cancel::pending_requests(&reader).map_err(|error| error_chain(&error))?;
         let is_cancelled = requests.iter().any(|(cancelled, _)| *cancelled == run);
+        let was_started = self.end_started_run(run)?;
         let prepared = match (assigned, is_cancelled) {
             (Err(why), _) => (0, Err(why)),
+            (Ok(assigned), _) if was_started => (assigned.term, Err(CLAIM_LOST.to_owned())),
             (Ok(assigned), true) => {
                 (assigned.term, Err("it was cancelled before its host started it".to_owned()))
             }
@@ -98,6 +106,18 @@ impl ExecutorContext {
             }
         }
         Ok(())
+    }
+
+    /// Returns true if this host has started the run, although it is not on record as claimed. An error
+    /// means that it still runs: it is being ended.
+    fn end_started_run(self: &Arc<Self>, run: RunId) -> Result<bool, String> {
+        let folder = self.fleet.dir.run(run);
+        if is_run_alive(&folder) {
+            self.cancel_run(run, true, CLAIM_LOST_BY.to_owned());
+            return Err(CLAIM_LOST.to_owned());
+        }
+        // The spec follows the claim.
+        Ok(folder.join(file::SPEC).exists())
     }
 
     fn prepare_assigned_run(

@@ -48,22 +48,29 @@ impl EffectExecutor {
     /// Asks a run to end, repeatedly until it has received the request or has ended. A request that
     /// is already on its way is not sent twice.
     pub(crate) fn cancel_run(&self, run: RunId, now: bool, by: String) {
-        let shared = Arc::clone(&self.shared);
+        self.shared.cancel_run(run, now, by);
+    }
+}
+
+impl ExecutorContext {
+    pub(super) fn cancel_run(self: &Arc<Self>, run: RunId, now: bool, by: String) {
+        let shared = Arc::clone(self);
         // Both kinds may be on their way at once: an immediate cancel must not wait for a graceful
         // one.
         let Some(claim) = shared.limits.cancels.claim((run, now)) else { return };
         let (folder, wait) = (shared.fleet.dir.run(run), CANCEL_RETRY_DELAY);
         let attempt = CancelAttempt { run, folder, now, by, wait, _claim: claim };
-        self.shared.deliverers.submit(move || shared.attempt_cancel(attempt));
+        self.deliverers.submit(move || shared.attempt_cancel(attempt));
     }
 }
 
 /// Requester of cancellations of runs that were given up.
-const GIVEN_UP_BY: &str = "the fleet, which has given this host up";
+const GIVEN_UP_BY: &str = "the fleet, which has given this run up";
 
 impl EffectExecutor {
     /// Ends runs of this host that have a result on record: the fleet has given the host up while they
-    /// ran ([`DaemonCommand::GiveUpHost`](crate::DaemonCommand::GiveUpHost)).
+    /// ran ([`DaemonCommand::GiveUpHost`](crate::DaemonCommand::GiveUpHost)). Ends also those without a
+    /// row: the database has lost it in a fail-over, and the job may be executed again.
     pub(crate) fn end_given_up_runs(&self) {
         let dir = &self.shared.fleet.dir;
         if dir.postgres().is_none_or(|location| location.host.is_none()) {
@@ -75,7 +82,7 @@ impl EffectExecutor {
             // A runner that has written its result ends by itself.
             let busy = alive.filter(|run| !dir.run(*run).join(file::RESULT).exists());
             let is_ended = |run: &RunId| {
-                reader.run(*run).is_ok_and(|record| record.is_some_and(|it| it.committed))
+                reader.run(*run).is_ok_and(|record| record.is_none_or(|it| it.committed))
             };
             Ok(busy.filter(is_ended).collect::<Vec<RunId>>())
         });

@@ -130,7 +130,12 @@ impl ShipperThread {
         }
         let link = match self.link.take().filter(|link| !link.is_closed()) {
             Some(link) => link,
-            None => HostLink::connect(&self.dir).map_err(|error| error_chain(&error))?,
+            None => {
+                let link = HostLink::connect(&self.dir).map_err(|error| error_chain(&error))?;
+                // The server may be another one now, which lacks what the one before had.
+                self.runs.values_mut().for_each(ShippedRun::forget_progress);
+                link
+            }
         };
         let mut done = Vec::new();
         let (mut progress, mut unread) = (ShipProgress::UpToDate, None);

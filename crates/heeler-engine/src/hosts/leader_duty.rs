@@ -180,8 +180,13 @@ impl DutyThread {
         }
     }
 
-    /// Renews the lead and does what waits. Returns false if another host has the lead.
+    /// Renews the lead and does what waits. Returns false if the lead is lost.
     fn beat(&mut self) -> Result<bool, String> {
+        // The writer has found that the database lacks commits. The row still names this process, so its
+        // lease must not be renewed.
+        if self.fleet.lead.is_lost() {
+            return Ok(false);
+        }
         let link = match self.link.take().filter(|link| !link.is_closed()) {
             Some(link) => link,
             None => {

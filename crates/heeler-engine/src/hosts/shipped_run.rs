@@ -1,7 +1,8 @@
 //! The files of one run, on their way to the other hosts.
 //!
 //! A file is shipped from the length that is on record. Bytes are durable here before they leave: a power
-//! loss never takes back what another host has. Start at [`ShippedRun::ship`].
+//! loss never takes back what another host has. A database that has lost parts gets them again. Start at
+//! [`ShippedRun::ship`].
 
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 
@@ -75,6 +76,14 @@ impl ShippedRun {
         self.is_ended || self.exit.is_some()
     }
 
+    /// Forgets what is on record, because the database may have lost some of it. It is found out when the
+    /// files are shipped: the first part of each is sent again, and the answer has its length.
+    pub(super) fn forget_progress(&mut self) {
+        self.job = None;
+        self.files.clear();
+        self.is_fenced = false;
+    }
+
     /// Ships what the run's files have now.
     pub(super) fn ship(
         &mut self,
@@ -105,7 +114,7 @@ impl ShippedRun {
                 if receipt == PartReceipt::Fenced {
                     self.is_fenced = true;
                 }
-                file.note_receipt(receipt, bytes.len() as u64, is_last);
+                file.note_receipt(receipt, bytes.len() as u64, is_last)?;
                 others_left -= usize::from(!is_transcript);
             }
         }
@@ -206,7 +215,12 @@ impl ShippedFile {
         }
     }
 
-    fn note_receipt(&mut self, receipt: PartReceipt, bytes: u64, is_last: bool) {
+    fn note_receipt(
+        &mut self,
+        receipt: PartReceipt,
+        bytes: u64,
+        is_last: bool,
+    ) -> Result<(), ShipError> {
         let path = self.relative.as_str();
         match receipt {
             PartReceipt::Stored => {
@@ -214,18 +228,29 @@ impl ShippedFile {
                 self.is_done = is_last;
             }
             PartReceipt::Fenced => {}
-            PartReceipt::OtherLength(length) if length > self.length => self.length = length,
             // The rest is on record: an earlier daemon shipped it.
-            PartReceipt::OtherLength(_) if is_last && bytes == 0 => self.is_done = true,
-            PartReceipt::OtherLength(length) => {
-                tracing::warn!(path, length, "a file is not shipped any more");
+            PartReceipt::OtherLength(length) if is_last && bytes == 0 && length == self.length => {
                 self.is_done = true;
+            }
+            // It would be sent again without end.
+            PartReceipt::OtherLength(length) if length == self.length => {
+                let why =
+                    format!("the database has {length} bytes and does not take the next ones");
+                let source = io::Error::other(why);
+                return Err(ShipError::File { path: self.path.clone(), source });
+            }
+            PartReceipt::OtherLength(length) => {
+                if length < self.length {
+                    tracing::warn!(path, length, "the database has lost a part of a file");
+                }
+                self.length = length;
             }
             PartReceipt::OtherHost(host) => {
                 tracing::info!(path, host, "another host ships this file");
                 self.is_done = true;
             }
         }
+        Ok(())
     }
 }
 
@@ -343,6 +368,31 @@ mod tests {
             is_done: false,
         };
         assert!(file.read_part().unwrap().is_none() && file.is_done);
+    }
+
+    #[test]
+    fn a_file_of_which_the_database_lost_parts_is_shipped_again_from_there() {
+        let forms = [SharedFileForm::Transcript, SharedFileForm::Text, SharedFileForm::Whole];
+        for form in forms {
+            let mut file = ShippedFile {
+                relative: "jobs/job-2024-01-19-abc123/output.log".to_owned(),
+                path: "output.log".into(),
+                form,
+                length: 100,
+                is_done: false,
+            };
+            for length in [300, 40, 0] {
+                file.note_receipt(PartReceipt::OtherLength(length), 10, false).unwrap();
+                assert_eq!((file.length, file.is_done), (length, false), "{form:?}");
+            }
+            file.note_receipt(PartReceipt::OtherLength(40), 10, true).unwrap();
+            assert_eq!((file.length, file.is_done), (40, false), "{form:?}");
+            // The same part again would have the same answer.
+            let stuck = file.note_receipt(PartReceipt::OtherLength(40), 10, false).unwrap_err();
+            assert!(matches!(stuck, ShipError::File { .. }) && !file.is_done, "{stuck}");
+            file.note_receipt(PartReceipt::Stored, 10, true).unwrap();
+            assert_eq!((file.length, file.is_done), (50, true), "{form:?}");
+        }
     }
 
     #[test]

@@ -16,11 +16,12 @@ use heeler_model::daemon_status::{DaemonMode, DaemonStatus};
 use heeler_model::redact::SecretRedactor;
 use heeler_model::{JobId, RunId, error_chain};
 use heeler_store::{
-    FleetPulse, HOST_MESSAGE_BYTES_MAX, HostFacts, HostLink, HostState, StoreOpenError,
-    StoreReader, acquire_writer_lock,
+    FleetPulse, HOST_MESSAGE_BYTES_MAX, HostFacts, HostLink, HostState, RunMessage, StoreOpenError,
+    StoreReader, acquire_writer_lock, is_run_alive,
 };
 use heeler_transcript::{LockFile, LockHolder};
 use jiff::Timestamp;
+use uuid::Uuid;
 
 use self::pending_commands::PendingCommands;
 use super::file_copier::FileCopier;
@@ -31,6 +32,7 @@ use super::host_message::{
 };
 use crate::caller::Caller;
 use crate::cancel;
+use crate::chat::SaidMessageResult;
 use crate::command::{
     CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, PendingReply,
 };
@@ -39,7 +41,8 @@ use crate::daemon_handle::DaemonHandle;
 use crate::daemon_open::{DaemonOpenError, refuse_held_change};
 use crate::dispatch::SetupLoader;
 use crate::dispatch_input::DispatchInput;
-use crate::executor::EffectExecutor;
+use crate::executor::{EffectExecutor, SaidMessageDelivery, SaidText};
+use crate::fault::{self, FaultPoint};
 use crate::fleet::{EngineContext, StateOpenError};
 use crate::fleet_monitor::{CommitNotice, FleetMonitor};
 use crate::run_questions;
@@ -102,6 +105,8 @@ pub struct StandbyDaemon {
     runs: Arc<Mutex<BTreeSet<RunId>>>,
     /// Cancellations that were sent.
     cancelled: HashSet<(RunId, bool)>,
+    /// Messages for own runs that are on their way to the agents.
+    delivering: HashSet<Uuid>,
     /// Inputs that the leader does not have yet.
     unsent: Vec<DispatchInput>,
     /// Runs to look at again.
@@ -167,6 +172,7 @@ impl StandbyDaemon {
             commands: PendingCommands::default(),
             runs,
             cancelled: HashSet::new(),
+            delivering: HashSet::new(),
             unsent: Vec::new(),
             unsettled: Vec::new(),
             link_failed_at: None,
@@ -274,6 +280,7 @@ impl StandbyDaemon {
             None => {
                 let link = HostLink::connect(&self.fleet.dir).map_err(|it| error_chain(&it))?;
                 link.register(&self.facts, HostState::Standby).map_err(|it| error_chain(&it))?;
+                self.forget_ended_runs();
                 link
             }
         };
@@ -313,7 +320,57 @@ impl StandbyDaemon {
         for input in std::mem::take(&mut self.unsent) {
             self.report(input);
         }
+        if self.pulse.messages > 0 {
+            self.deliver_messages();
+        }
         Ok(false)
+    }
+
+    /// Delivers the messages that the leader has for runs of this host.
+    fn deliver_messages(&mut self) {
+        let Some(link) = &self.link else { return };
+        let messages = match link.run_messages() {
+            Ok(messages) => messages,
+            Err(error) => {
+                return tracing::warn!(reason = error_chain(&error), "cannot read messages");
+            }
+        };
+        for RunMessage { id, run, job, text } in messages {
+            if !self.delivering.insert(id) {
+                continue;
+            }
+            fault::reach(FaultPoint::MessageFetched);
+            self.executor.send_said_message(SaidMessageDelivery {
+                effect: id.to_string(),
+                job,
+                run: Some(run),
+                message_id: Some(id),
+                text,
+            });
+        }
+    }
+
+    /// Records that a message was delivered, or cannot be. If that fails it is delivered again, and the
+    /// runner recognizes its ID.
+    fn answer_message(&mut self, result: &SaidMessageResult) {
+        let Ok(id) = result.effect.parse::<Uuid>() else { return };
+        self.delivering.remove(&id);
+        let answered = self.link.as_ref().map(|link| link.answer_run_message(id, result.is_taken));
+        if let Some(Err(error)) = answered {
+            tracing::warn!(reason = error_chain(&error), "a message is delivered again");
+        }
+    }
+
+    /// Lets runs that have ended, and have no result on record, be reported again: a server that took over
+    /// may lack the report.
+    fn forget_ended_runs(&mut self) {
+        let dir = &self.fleet.dir;
+        let mut known = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|run| is_run_alive(&dir.run(*run)));
+        drop(known);
+        // A run may be unknown to the server.
+        self.has_swept_runs = false;
+        self.is_check_due = true;
     }
 
     fn own_runs(&self) -> Vec<RunId> {
@@ -324,23 +381,25 @@ impl StandbyDaemon {
     /// false if the records could not be read.
     fn check_runs(&mut self) -> bool {
         let Some(link) = &self.link else { return false };
-        let due = |(at, _): &(Instant, RunId)| *at <= Instant::now();
-        let retried: Vec<RunId> =
-            self.unsettled.extract_if(.., |it| due(it)).map(|(_, run)| run).collect();
-        for run in retried {
-            self.executor.adopt_run(run);
-        }
         // Without tables there are no runs yet; other problems are those of the link too.
         let Ok(reader) = StoreReader::open(&self.fleet.dir) else { return false };
         let Ok(open) = reader.uncommitted_runs() else { return false };
         let Ok(unshipped) = link.unshipped_runs() else { return false };
         let own = open.iter().filter(|run| !run.is_elsewhere(&self.fleet.dir));
         let own: BTreeSet<RunId> = own.map(|run| run.id).collect();
+        // A run with a result, or without a row, is not looked at any more.
+        self.unsettled.retain(|(_, run)| own.contains(run));
+        let due = |(at, _): &(Instant, RunId)| *at <= Instant::now();
+        let retried: Vec<RunId> =
+            self.unsettled.extract_if(.., |it| due(it)).map(|(_, run)| run).collect();
+        for run in retried {
+            self.executor.adopt_run(run);
+        }
         let known = {
             let mut known = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *known, own.clone())
         };
-        // Their results are on record. Those that the leader has given up still run.
+        // Their results are on record, or their rows are gone. Some may still run.
         if !std::mem::replace(&mut self.has_swept_runs, true) || !known.is_subset(&own) {
             self.executor.end_given_up_runs();
         }
@@ -384,6 +443,7 @@ impl StandbyDaemon {
             input @ (DispatchInput::RunEnded(_) | DispatchInput::QuestionsChanged { .. }) => {
                 self.report(input);
             }
+            DispatchInput::SaidMessageAttempted(result) => self.answer_message(&result),
             DispatchInput::HostHint => {
                 self.hint.lower();
                 self.is_hinted = true;
@@ -446,7 +506,7 @@ impl StandbyDaemon {
                 if self.own_run_of(&job).is_some() =>
             {
                 let run = self.own_run_of(&job).expect("it was found");
-                self.executor.send_message(run, job, text, by, pending.reply);
+                self.executor.send_message(run, SaidText { job, text, by }, pending);
             }
             (command, caller) => self.forward(command, caller, pending),
         }

@@ -15,7 +15,7 @@ use crate::command::{
 };
 use crate::daemon_handle::DaemonHandle;
 use crate::dispatch_input::DispatchInput;
-use crate::executor::EffectExecutor;
+use crate::executor::{EffectExecutor, SaidText};
 
 type CommandOutcome = Result<CommandReply, DaemonCommandError>;
 
@@ -64,7 +64,8 @@ impl ExecutorFixture {
     fn say(&self, run: RunId) -> Receiver<CommandOutcome> {
         let (reply, told) = reply_channel();
         let job = JobId::mint(clock(), 1);
-        self.executor.send_message(run, job, "hello".to_owned(), "me".to_owned(), reply);
+        let said = SaidText { job, text: "hello".to_owned(), by: "me".to_owned() };
+        self.executor.send_message(run, said, PendingReply { reply, key: None });
         told
     }
 }

@@ -50,6 +50,28 @@ pub enum DatabaseError {
 }
 
 impl DatabaseError {
+    fn postgres(&self) -> Option<&PostgresError> {
+        match self {
+            DatabaseError::Postgres { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the reply to a commit was lost.
+    pub(crate) fn is_outcome_unknown(&self) -> bool {
+        matches!(self.postgres(), Some(PostgresError::OutcomeUnknown))
+    }
+
+    /// Returns true if this process can commit no more.
+    pub(crate) fn is_fence(&self) -> bool {
+        matches!(self.postgres(), Some(PostgresError::Fenced(_))) || self.has_lost_commits()
+    }
+
+    /// Returns true if the database has fewer commits than this process knows of.
+    pub(crate) fn has_lost_commits(&self) -> bool {
+        matches!(self.postgres(), Some(PostgresError::CommitsLost))
+    }
+
     /// Returns true if the disk or the database file is full.
     pub fn is_full(&self) -> bool {
         match self {

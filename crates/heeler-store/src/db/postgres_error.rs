@@ -23,6 +23,12 @@ pub enum PostgresError {
     /// Another writer has taken over, or the state was restored.
     #[error("another process has become the writer of this database; {0}")]
     Fenced(String),
+    /// The server is behind this writer, as a replica that became the primary without the last changes.
+    #[error(
+        "the database lacks the last changes, as after a fail-over to a replica without them; this \
+         daemon reads all records again"
+    )]
+    CommitsLost,
     #[error("{0}")]
     Unusable(String),
 }

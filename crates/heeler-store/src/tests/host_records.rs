@@ -11,8 +11,8 @@ use super::postgres::{EXPIRE, host_place, run_of_host, server_place};
 use super::{insert_jobs, job, job_id, later, now};
 use crate::db::postgres::HOST_LEASE;
 use crate::{
-    DatabaseError, HostFacts, HostLink, HostRecord, HostState, JobFilter, LeadLease, RunRecord,
-    StoreWriteError,
+    DatabaseError, HostFacts, HostLink, HostRecord, HostState, JobFilter, LeadLease, RunMessage,
+    RunMessageState, RunRecord, StoreWriteError,
 };
 
 /// Waits until a condition holds.
@@ -263,4 +263,58 @@ fn jobs_of_an_earlier_release_get_their_host() {
     assert_eq!(hosts, [None, None, Some("alpha")]);
     let filter = JobFilter { host: Some("alpha".to_owned()), ..JobFilter::default() };
     assert_eq!(place.reader().count_jobs(&filter).unwrap(), 1);
+}
+
+#[test]
+fn a_message_is_read_by_the_host_of_its_run_and_answered_once() {
+    let server = server_place();
+    let (first, second) = (host_place(&server, "alpha"), host_place(&server, "beta"));
+    let store = first.store();
+    let id = RunId::mint(now(), [1; 10]);
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Running)]);
+    let written: Result<_, StoreWriteError<DatabaseError>> =
+        store.write(move |tx| tx.insert_run(&run_of_host(id, "created")));
+    written.unwrap();
+    let (leader, host) =
+        (HostLink::connect(&first.dir).unwrap(), HostLink::connect(&second.dir).unwrap());
+    for (link, state) in [(&leader, HostState::Leader), (&host, HostState::Standby)] {
+        link.register(&HostFacts::default(), state).unwrap();
+    }
+    let message = |number: u128, text: &str| RunMessage {
+        id: uuid::Uuid::from_u128(number),
+        run: id,
+        job: job_id(1),
+        text: text.to_owned(),
+    };
+    let state = |number| first.reader().run_message_state(uuid::Uuid::from_u128(number)).unwrap();
+    let text = "it's \\ \"quoted\"";
+    leader.send_run_message(&message(1, text)).unwrap();
+    leader.send_run_message(&message(1, "another text under the same ID")).unwrap();
+    assert!(leader.run_messages().unwrap().is_empty(), "it is another host's");
+    assert_eq!(host.run_messages().unwrap(), [message(1, text)]);
+    assert_eq!(host.beat(HostState::Standby, None, now()).unwrap().messages, 1);
+    assert_eq!(state(1), RunMessageState::Open);
+    leader.answer_run_message(message(1, "").id, false).unwrap();
+    assert_eq!(state(1), RunMessageState::Open, "only its host answers");
+    host.answer_run_message(message(1, "").id, true).unwrap();
+    host.answer_run_message(message(1, "").id, false).unwrap();
+    assert_eq!(state(1), RunMessageState::Taken);
+    assert!(host.run_messages().unwrap().is_empty());
+    assert_eq!(host.beat(HostState::Standby, None, now()).unwrap().messages, 0);
+    assert_eq!(leader.forget_run_message(message(1, "").id).unwrap(), RunMessageState::Taken);
+    assert_eq!(state(1), RunMessageState::Missing);
+
+    // One that is too old is not delivered, and is removed with the next one.
+    leader.send_run_message(&message(2, text)).unwrap();
+    server.cluster.query("fleet", "UPDATE run_messages SET created_at = now() - interval '1 hour'");
+    assert!(host.run_messages().unwrap().is_empty());
+    leader.send_run_message(&message(3, text)).unwrap();
+    assert_eq!((state(2), state(3)), (RunMessageState::Missing, RunMessageState::Open));
+    host.answer_run_message(message(3, "").id, false).unwrap();
+    assert_eq!(state(3), RunMessageState::Refused);
+
+    // A run that has ended has no host that delivers.
+    server.cluster.query("fleet", "UPDATE runs SET committed = 1");
+    leader.send_run_message(&message(4, text)).unwrap();
+    assert_eq!(state(4), RunMessageState::Missing);
 }

@@ -25,6 +25,7 @@ const SQLITE_ONLY: &[(&str, &str)] = &[
     ("tests::postgres::", "they start their own server"),
     ("tests::postgres_network::", "they start their own server"),
     ("tests::moves::", "they start their own server"),
+    ("tests::fail_overs::", "they start their own server"),
     ("tests::lost_files::", "files of a database that are deleted"),
     ("tests::locks::", "locks of files"),
     ("tests::database::every_statement_fits_the_schema", "the other engine has its own test"),
@@ -114,7 +115,7 @@ fn next_of(rest: &Mutex<Vec<String>>) -> Option<String> {
 
 /// A state directory on a server of its own.
 pub(super) struct ServerPlace {
-    place: TempStateDir,
+    pub(super) place: TempStateDir,
     pub(super) cluster: PostgresCluster,
 }
 

@@ -499,7 +499,7 @@ impl OpenDaemon {
             DaemonExit::Stopped => tracing::info!("stopped"),
             DaemonExit::Idle => tracing::info!("idle: no job is running or queued"),
             DaemonExit::StateLost => return Err(state_lost_failure(dir.root())),
-            DaemonExit::LeadLost => tracing::warn!("another host leads the fleet; stands by"),
+            DaemonExit::LeadLost => tracing::warn!("does not lead any more; begins again"),
         }
         Ok(ended)
     }

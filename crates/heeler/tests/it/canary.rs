@@ -12,11 +12,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use fastrand::Rng;
 use heeler_config::RuntimeType;
+use heeler_engine::{CommandReply, DaemonCommand};
+use heeler_model::JobRequest;
 use heeler_model::run::McpServerSpec;
 use heeler_testkit::{ModelScript, ModelScriptStep, ProofSettings};
 use serde_json::json;
 
+use crate::daemon_kills::Herd;
+use crate::daemon_lives::wanted;
 use crate::fleet::Fleet;
+use crate::host_runs;
+use crate::hosts::{cluster, wait_for_leader};
 use crate::rig::Rig;
 use crate::web::{Served, bearer, send};
 
@@ -263,6 +269,66 @@ fn work(proof: &ProofSettings, worker: u64) {
     let logs = logs.filter(|file| file.extension().is_some_and(|it| it == "jsonl"));
     let marked = logs.filter(|log| std::fs::read_to_string(log).unwrap().contains("[secret]"));
     assert_eq!(marked.count() * 2, canaries.len());
+}
+
+/// An agent of one host lets a secret out in all its forms. The other host leads, and has copies of the rows,
+/// text and standard error.
+#[test]
+fn no_secret_reaches_the_database_or_a_file_of_two_hosts() {
+    let mut random = Rng::new();
+    let canary = Canary::new(&mut random);
+    let names: Vec<&'static str> =
+        (0..canary.forms.len()).map(|number| &*format!("FORM_{number}").leak()).collect();
+    let mut steps: Vec<_> = names.iter().map(|name| step(&mut random, name)).collect();
+    steps.push(json!({"stderr": "it was ${FORM_0}"}));
+    let env: serde_json::Map<_, _> =
+        names.iter().map(|name| ((*name).to_owned(), json!(format!("${{{name}}}")))).collect();
+    let cluster = cluster();
+    let [first, second] = [(); 2].map(|()| {
+        let agent = json!({
+            "name": "canary", "runtime": "scripted", "working_directory": "work", "host": "beta",
+            "default_prompt": "Use ${FORM_0}.", "secrets": ["CANARY"], "env": env, "script": steps,
+        });
+        let config =
+            json!({"store": cluster.url("fleet"), "web": {"enabled": false}, "agents": [agent]});
+        let mut herd = Herd::of(&config.to_string());
+        std::fs::create_dir(herd.fleet.file("work")).unwrap();
+        herd.env.extend(names.iter().copied().zip(canary.forms.iter().cloned()));
+        herd.env.push(("CANARY", canary.secret.clone()));
+        herd.env.push(("HEELER_LOG", "trace".to_owned()));
+        herd
+    });
+    let (mut alpha, _) = first.begin(&["--host", "alpha"]);
+    wait_for_leader(&first, "alpha");
+    let (beta, _) = second.begin(&["--host", "beta"]);
+    let request = JobRequest { output_file: true, ..wanted("canary") };
+    let command = DaemonCommand::Trigger(Box::new(request));
+    let CommandReply::Job { job, .. } = host_runs::send(&first, &mut alpha, &command, Some("one"))
+    else {
+        panic!("it starts a job");
+    };
+    let ended = first.ends(&job);
+    host_runs::wait_for_copy(&second, &first, &job);
+    assert!(host_runs::rows(&first, &job).contains("[secret]"), "it was let out: {ended:#?}");
+    let search = search(std::slice::from_ref(&canary));
+    let check_database = || {
+        let dump = cluster.dump("fleet");
+        let found = search.find(&dump).map(|found| {
+            let from = found.start().saturating_sub(300);
+            String::from_utf8_lossy(&dump[from..found.end()]).into_owned()
+        });
+        assert_eq!(found, None, "a secret in the database");
+    };
+    // Parts of files are bytes, of which a dump has the hexadecimal digits.
+    check_database();
+    host_runs::stop(&second, beta);
+    host_runs::stop(&first, alpha);
+    check_database();
+    for herd in [&first, &second] {
+        let files = files(herd.fleet.path(), &["work"]);
+        assert!(files.iter().any(|file| file.ends_with("store.json")), "{files:?}");
+        files.iter().for_each(|file| check_file(&search, file));
+    }
 }
 
 #[test]

@@ -81,6 +81,8 @@ fn every_point_apart_has_a_test_here() {
         &[FaultPoint::ChatPosted],
         // In `said_kills`.
         &[FaultPoint::MessageSaid],
+        // In `host_messages`.
+        &[FaultPoint::MessageFetched],
         // In `notify`.
         &[FaultPoint::NoticeSent],
         &LOGS,

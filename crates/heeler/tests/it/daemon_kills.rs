@@ -468,7 +468,7 @@ impl Herd {
 
     /// Every second since a schedule's first start has a job of its own, or is skipped.
     #[track_caller]
-    fn check_schedule(&self, agent: &str, schedule: &str) {
+    pub(crate) fn check_schedule(&self, agent: &str, schedule: &str) {
         let reader = self.reader();
         let occurrences = reader.occurrences(agent, schedule, None, usize::MAX).unwrap();
         let own = self.jobs().into_iter().filter(|job| job.agent == agent);

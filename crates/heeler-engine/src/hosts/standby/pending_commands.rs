@@ -131,6 +131,14 @@ impl PendingCommands {
                 return;
             }
         };
+        // A server that took over may lack the row, and then also what the leader has changed because of it.
+        let is_lost =
+            |it: &&mut PendingCommand| it.is_sent && rows.iter().all(|row| row.id != it.id);
+        for lost in self.pending.iter_mut().filter(is_lost) {
+            tracing::warn!(id = lost.id, "the database has lost a command; it is passed on again");
+            (lost.is_sent, lost.is_taken) = (false, false);
+            lost.deadline = Instant::now() + LEADER_WAIT;
+        }
         for row in rows {
             let Some(at) = self.pending.iter().position(|command| command.id == row.id) else {
                 continue;

@@ -171,12 +171,25 @@ impl PostgresConnection {
         }))
     }
 
-    /// Continues as the writer on a new connection. Fails if another process has taken over.
-    pub(crate) fn reclaim(&self, identity: &WriterIdentity) -> Result<(), PostgresError> {
+    /// Continues as the writer on a new connection. Fails if another process has taken over, and if the
+    /// database has fewer commits than `known_commits`: then the memory of this process is ahead of its
+    /// records.
+    pub(crate) fn reclaim(
+        &self,
+        identity: &WriterIdentity,
+        known_commits: i64,
+    ) -> Result<(), PostgresError> {
         let instance = quote(&identity.instance);
-        match self.take("holder = holder", &format!("instance = {instance}"), identity.lease)? {
-            true => Ok(()),
-            false => Err(PostgresError::Fenced("restart this daemon to continue".to_owned())),
+        let condition = format!("instance = {instance} AND commits >= {known_commits}");
+        if self.take("holder = holder", &condition, identity.lease)? {
+            return Ok(());
+        }
+        let has_lost_commits = format!(
+            "SELECT 1 FROM store_writer WHERE instance = {instance} AND commits < {known_commits}"
+        );
+        match self.simple_query(&has_lost_commits)?.is_empty() {
+            true => Err(PostgresError::Fenced("restart this daemon to continue".to_owned())),
+            false => Err(PostgresError::CommitsLost),
         }
     }
 
