@@ -111,7 +111,7 @@ impl RunExecutor<'_> {
     }
 
     /// Returns the name that the run records for the agent's program.
-    fn agent_program(&self) -> &str {
+    pub(super) fn agent_program(&self) -> &str {
         match &self.host.brief.work {
             RuntimeLaunchSpec::Acp(program)
             | RuntimeLaunchSpec::Codex(program)
@@ -159,8 +159,16 @@ impl RunExecutor<'_> {
     }
 
     pub(super) fn base_result(&self, end: RunEnd, conclusion: RunOutcome) -> RunResult {
-        let RunOutcome { exit_reason, stop_reason, summary, error, cost, output, denied } =
-            conclusion;
+        let RunOutcome {
+            exit_reason,
+            stop_reason,
+            summary,
+            error,
+            cost,
+            output,
+            denied,
+            usage_limit,
+        } = conclusion;
         RunResult {
             protocol: PROTOCOL,
             run: self.spec.run,
@@ -181,6 +189,7 @@ impl RunExecutor<'_> {
             transcript: None,
             session_transcript: None,
             denied,
+            usage_limit,
         }
     }
 
