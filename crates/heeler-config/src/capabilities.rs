@@ -50,8 +50,16 @@ words! {
     }
 }
 
-/// How agents besides Claude fork sessions.
+/// How Qwen Code forks sessions.
 const FORK_AS_TEXT: &str = "the first prompt of the fork contains the conversation as text";
+
+/// How Codex forks sessions.
+const FORK_OF_CODEX: &str = "its own sessions at the end of a turn; of others, the first prompt \
+                             contains the conversation as text";
+
+/// How ACP agents fork sessions.
+const FORK_OF_ACP: &str = "its own session at the end, if the agent offers it; otherwise the first \
+                           prompt contains the conversation as text";
 
 /// Answer of a runtime to a capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,7 +130,7 @@ impl RuntimeCapability {
             RuntimeCapability::Messages => Offered,
             RuntimeCapability::Steering => Limited("a message waits for the end of the turn"),
             RuntimeCapability::Resume => Limited("if the agent can load a session"),
-            RuntimeCapability::Fork => Limited(FORK_AS_TEXT),
+            RuntimeCapability::Fork => Limited(FORK_OF_ACP),
             RuntimeCapability::Summary => {
                 Missing("Heeler does not summarize sessions of ACP agents yet")
             }
@@ -161,7 +169,7 @@ impl RuntimeCapability {
             }
             RuntimeCapability::MaxTurns => Missing("Codex has no limit of turns: use `timeout`"),
             RuntimeCapability::Cost => Limited("by its tokens and the price of `model`"),
-            RuntimeCapability::Fork => Limited(FORK_AS_TEXT),
+            RuntimeCapability::Fork => Limited(FORK_OF_CODEX),
             RuntimeCapability::Summary => {
                 Missing("Heeler does not summarize sessions of Codex yet; Codex compacts them")
             }

@@ -179,6 +179,15 @@ pub struct RateLimit {
     pub status: Option<String>,
     /// Time at which the limit resets, in seconds since 1970.
     pub resets_at: Option<i64>,
+    /// The account pays for requests beyond the limit.
+    pub is_overage: bool,
+}
+
+impl RateLimit {
+    /// Returns true if the API accepts no further request until the reset.
+    pub fn is_used_up(&self) -> bool {
+        self.status.as_deref() == Some("rejected") && !self.is_overage
+    }
 }
 
 /// Sub-agent or background command.

@@ -11,6 +11,7 @@ mod failure_report;
 mod run_spending;
 
 use heeler_config::RuntimeType;
+use jiff::Timestamp;
 use serde_json::Value as Json;
 
 use crate::denied_tools::{DeniedCalls, DeniedTools};
@@ -18,7 +19,7 @@ use crate::message::{
     AgentMessage, ApiError, AssistantMessage, INTERRUPTED_TEXT, MessageBody, RateLimit, TurnResult,
     content_text,
 };
-use crate::run::{ErrorClass, RunCost, RunError};
+use crate::run::{ErrorClass, RunCost, RunError, UsageLimitState};
 use crate::workflow::truncate_output;
 use crate::{ExitReason, SUMMARY_BYTES_MAX};
 use command_output::CommandOutput;
@@ -53,6 +54,11 @@ pub enum AgentProcessExit {
         /// Time limit.
         after_ms: u64,
     },
+    /// Ended by Heeler because the agent did not open its session in time.
+    NotOpened {
+        /// Time limit.
+        after_ms: u64,
+    },
     Cancelled {
         /// Caller that cancelled the run.
         by: String,
@@ -80,6 +86,10 @@ impl AgentProcessExit {
             AgentProcessExit::Stalled { after_ms } => {
                 (ErrorClass::Stalled, format!("the agent said nothing for {} s", seconds(after_ms)))
             }
+            AgentProcessExit::NotOpened { after_ms } => (
+                ErrorClass::Stalled,
+                format!("the agent opened no session within {} s", seconds(after_ms)),
+            ),
             AgentProcessExit::Cancelled { by } => {
                 (ErrorClass::Cancelled, format!("cancelled by {by}"))
             }
@@ -105,6 +115,8 @@ pub struct RunOutcome {
     pub output: Option<String>,
     /// Tools that the agent was denied.
     pub denied: DeniedTools,
+    /// Usage limit of the API, if the agent reported one.
+    pub usage_limit: Option<UsageLimitState>,
 }
 
 /// Accumulates a run's messages until its outcome is determined.
@@ -128,6 +140,8 @@ pub struct RunOutcomeBuilder {
     /// The agent reported that it gave up.
     gave_up: bool,
     rate_limit: Option<RateLimit>,
+    /// True if the API has answered since the last report of a limit, so that is not used up.
+    has_answered_since_limit: bool,
     spending: RunSpending,
     denied: DeniedCalls,
 }
@@ -178,6 +192,8 @@ impl RunOutcomeBuilder {
             spending: spent,
             // The job shows the denials of all its attempts.
             denied: self.denied.clone(),
+            rate_limit: self.rate_limit.clone(),
+            has_answered_since_limit: self.has_answered_since_limit,
             ..RunOutcomeBuilder::default()
         }
     }
@@ -221,7 +237,10 @@ impl RunOutcomeBuilder {
                 // An error after a result means that the result was not the last word.
                 self.result = None;
             }
-            MessageBody::RateLimit(limit) => self.rate_limit = Some(limit.clone()),
+            MessageBody::RateLimit(limit) => {
+                self.rate_limit = Some(limit.clone());
+                self.has_answered_since_limit = false;
+            }
             MessageBody::System { subtype } => {
                 // An agent that reports no result may report its end in one of these ways.
                 self.reported_end |= is_end_report(subtype);
@@ -244,6 +263,7 @@ impl RunOutcomeBuilder {
         if self.by_exit_code {
             self.command_output.push_line(&text);
         }
+        self.has_answered_since_limit |= said.api_error.is_none();
         match &said.api_error {
             // An API error arrives as a message of the agent, and is not something that it said.
             Some(api) if !self.gave_up => {
@@ -301,7 +321,16 @@ impl RunOutcomeBuilder {
             cost,
             output,
             denied: self.denied.by_tool(),
+            usage_limit: self.usage_limit(),
         }
+    }
+
+    fn usage_limit(&self) -> Option<UsageLimitState> {
+        let limit = self.rate_limit.as_ref()?;
+        Some(UsageLimitState {
+            is_used_up: limit.is_used_up() && !self.has_answered_since_limit,
+            resets_at: limit.resets_at.and_then(|second| Timestamp::from_second(second).ok()),
+        })
     }
 
     fn judge(&self, end: &AgentProcessExit) -> Result<(), (ExitReason, RunError)> {

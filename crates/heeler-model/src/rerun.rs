@@ -227,6 +227,15 @@ pub fn limit_reset_time(error: &RunError, ended_at: Timestamp) -> Option<Timesta
     error.resets_at.filter(|reset| *reset <= add_delay(ended_at, QUOTA_WAIT_MAX))
 }
 
+/// Returns the time until which the API accepts no request of the agent's account, if the run
+/// reported that a usage limit is used up. `None` if the reset is unknown, has passed, or is more than
+/// [`QUOTA_WAIT_MAX`] after the run.
+pub fn limit_used_up_until(result: &RunResult, now: Timestamp) -> Option<Timestamp> {
+    let limit = result.usage_limit.as_ref().filter(|limit| limit.is_used_up)?;
+    let latest = add_delay(result.finished_at, QUOTA_WAIT_MAX);
+    limit.resets_at.filter(|reset| *reset > now && *reset <= latest)
+}
+
 fn quota_retry_delay(history: RunHistory) -> Duration {
     // The first wait ends with the reset itself; only a repeated limit adds a delay.
     let times = history.quota_waits.checked_sub(1);

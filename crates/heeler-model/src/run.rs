@@ -27,6 +27,7 @@ pub use launch_spec::{
 pub use result::{
     AgentQuestion, ClosedQuestion, ContainerRecord, ErrorClass, QuestionOutcome, RunCost, RunEnd,
     RunError, RunRecovery, RunResult, RunStartRecord, SessionEnd, TranscriptHashRecord,
+    UsageLimitState,
 };
 pub use result_check::{ImpossibleResultError, check_run_result};
 pub use signature::{

@@ -9,9 +9,11 @@
 
 mod errors;
 mod opening;
+#[cfg(test)]
+mod protocol_types;
 mod question;
 #[cfg(test)]
-mod replay;
+pub(crate) mod replay;
 #[cfg(test)]
 mod tests;
 mod tool_calls;
@@ -29,9 +31,11 @@ use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
 use crate::json_rpc::{
-    INVALID_REQUEST, METHOD_NOT_FOUND, RpcDialect, RpcError, RpcId, RpcMessage, parse_rpc_line,
+    INVALID_REQUEST, LOST_OPENING, METHOD_NOT_FOUND, RpcDialect, RpcError, RpcId, RpcMessage,
+    is_damaged_message, parse_rpc_line,
 };
 use crate::mcp::InjectedMcpAddress;
+use crate::native_fork::NativeFork;
 use crate::process::LaunchSpec;
 use crate::program_policy::{ProgramPolicy, ProgramVerdict};
 use crate::program_questions::{AskedAction, ProgramQuestions, QuestionDecision};
@@ -62,6 +66,8 @@ pub(crate) struct AcpLaunchOptions {
     pub(crate) working_directory: Utf8PathBuf,
     /// Agent's own ID of the session to continue, as an earlier run recorded it.
     pub(crate) native_session: Option<String>,
+    /// Fork to make instead of a new session, if the agent offers it.
+    pub(crate) fork: Option<NativeFork>,
     pub(crate) budget: TokenBudget,
 }
 
@@ -91,6 +97,7 @@ enum AcpSessionStart {
 enum AcpRequest {
     Initialize,
     OpenSession,
+    ForkSession,
     LoadSession,
     /// Mode or model of the session.
     Configure,
@@ -109,6 +116,8 @@ struct AcpState {
     model: Option<String>,
     /// Requests that configure the session before the first prompt.
     settings: VecDeque<(&'static str, Json)>,
+    /// The session is a fork that the agent made.
+    is_forked: bool,
     /// The session is open and configured.
     is_ready: bool,
     /// Messages that wait for a turn.
@@ -160,6 +169,16 @@ impl AcpRuntime {
         effects
     }
 
+    /// Returns a row, and gives up if the session is not open: the row may be its reply, for which
+    /// the run would wait.
+    fn with_lost_opening(&mut self, row: RuntimeEffect) -> Vec<RuntimeEffect> {
+        let mut effects = vec![row];
+        if self.is_opening() {
+            effects.extend(self.give_up(LOST_OPENING, None));
+        }
+        effects
+    }
+
     /// Ends the conversation.
     fn finish(&mut self) -> Vec<RuntimeEffect> {
         self.state.is_done = true;
@@ -206,7 +225,8 @@ impl AcpRuntime {
                 Ok(result) => result,
                 Err(error) => error.message.into(),
             };
-            return vec![rows::unknown_message("a reply to no request", &text)];
+            let unknown = rows::unknown_message("a reply to no request", &text);
+            return self.with_lost_opening(unknown);
         };
         if self.state.is_done {
             return Vec::new();
@@ -214,6 +234,7 @@ impl AcpRuntime {
         match request {
             AcpRequest::Initialize => self.handle_initialized(result),
             AcpRequest::OpenSession => self.handle_session_opened(result),
+            AcpRequest::ForkSession => self.handle_session_forked(result),
             AcpRequest::LoadSession => self.handle_session_loaded(result),
             AcpRequest::Configure => self.handle_configured(result),
             AcpRequest::Prompt => self.handle_turn_end(result),
@@ -284,7 +305,7 @@ impl AcpRuntime {
 
     fn handle_update(&mut self, params: &Json) -> Vec<RuntimeEffect> {
         // While a session is loaded, the agent repeats its history, which Heeler has already.
-        if self.is_pending(AcpRequest::LoadSession) {
+        if self.is_pending(AcpRequest::LoadSession) || self.is_pending(AcpRequest::ForkSession) {
             return Vec::new();
         }
         let update = &params["update"];
@@ -400,7 +421,9 @@ impl AgentRuntime for AcpRuntime {
             }
             AcpSessionStart::New | AcpSessionStart::Load(_) => {}
         }
-        self.state.queued.push_back(self.prompt.clone());
+        let fork = self.options.fork.as_ref().filter(|_| self.start == AcpSessionStart::New);
+        let prompt = fork.map_or(&self.prompt, |fork| &fork.prompt).clone();
+        self.state.queued.push_back(prompt);
         vec![self.initialize()]
     }
 
@@ -413,6 +436,9 @@ impl AgentRuntime for AcpRuntime {
                 self.handle_notification(&method, &params)
             }
             Ok(RpcMessage::Reply { id, result }) => self.handle_reply(id, result),
+            Err(message) if is_damaged_message(line) => {
+                self.with_lost_opening(RuntimeEffect::Message(*message))
+            }
             Err(message) => vec![RuntimeEffect::Message(*message)],
         }
     }
@@ -457,6 +483,10 @@ impl AgentRuntime for AcpRuntime {
         // The protocol requires an answer to each question of a cancelled turn.
         effects.extend(self.state.questions.withdraw_all());
         effects
+    }
+
+    fn is_opening(&self) -> bool {
+        !self.state.is_ready && !self.state.is_done
     }
 
     fn waits_for_tool(&self) -> bool {

@@ -10,6 +10,8 @@ mod call_policy;
 mod cli;
 pub(crate) mod control_messages;
 mod progress;
+#[cfg(test)]
+mod replay;
 mod sdk;
 mod shell_parser;
 mod tool_allowlist;
@@ -19,4 +21,6 @@ pub use tool_allowlist::check_allowed_tools;
 pub(crate) use args::{ClaudeLaunchOptions, limit_args, session_args, text_args};
 pub(crate) use cli::ClaudeCliRuntime;
 pub(crate) use progress::ClaudeBackgroundTasks;
+#[cfg(test)]
+pub(crate) use replay::{replay_control, replay_output};
 pub(crate) use sdk::SdkRuntime;

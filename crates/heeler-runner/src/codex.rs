@@ -9,7 +9,7 @@
 mod approvals;
 mod items;
 #[cfg(test)]
-mod replay;
+pub(crate) mod replay;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -24,7 +24,10 @@ use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
-use crate::json_rpc::{RpcDialect, RpcError, RpcMessage, parse_rpc_line};
+use crate::json_rpc::{
+    LOST_OPENING, RpcDialect, RpcError, RpcMessage, is_damaged_message, parse_rpc_line,
+};
+use crate::native_fork::{FORK_SUBTYPE, NativeFork};
 use crate::process::{LaunchArg, LaunchSpec};
 use crate::program_policy::ProgramPolicy;
 use crate::program_questions::ProgramQuestions;
@@ -86,6 +89,8 @@ pub(crate) struct CodexLaunchOptions {
     pub(crate) is_isolated: bool,
     /// Thread to continue, as an earlier run recorded it.
     pub(crate) native_session: Option<String>,
+    /// Fork to make instead of a new thread, if Codex still has its source.
+    pub(crate) fork: Option<NativeFork>,
     pub(crate) budget: TokenBudget,
 }
 
@@ -169,6 +174,16 @@ impl CodexRuntime {
         effects
     }
 
+    /// Returns a row, and gives up if the thread is not open: the row may be its reply, for which
+    /// the run would wait.
+    fn with_lost_opening(&mut self, row: RuntimeEffect) -> Vec<RuntimeEffect> {
+        let mut effects = vec![row];
+        if self.is_opening() {
+            effects.extend(self.give_up(LOST_OPENING, None));
+        }
+        effects
+    }
+
     fn finish(&mut self) -> Vec<RuntimeEffect> {
         self.state.is_done = true;
         // With an open approval, Codex does not exit at the end of its input.
@@ -214,7 +229,7 @@ impl CodexRuntime {
         }
     }
 
-    fn open_thread(&mut self) -> Vec<RuntimeEffect> {
+    fn open_thread(&mut self) -> RuntimeEffect {
         let (approvals, sandbox) = self.policies();
         let mut params = json!({
             "cwd": self.options.working_directory,
@@ -237,10 +252,29 @@ impl CodexRuntime {
                 params["excludeTurns"] = true.into();
                 "thread/resume"
             }
-            _ => "thread/start",
+            _ => match &self.options.fork {
+                Some(fork) => {
+                    params["threadId"] = fork.point.session.as_str().into();
+                    params["lastTurnId"] = fork.point.turn.as_deref().into();
+                    params["excludeTurns"] = true.into();
+                    "thread/fork"
+                }
+                None => "thread/start",
+            },
         };
-        let initialized = RPC.notification("initialized", Json::Null);
-        vec![initialized, self.send(CodexRequest::OpenThread, method, params)]
+        self.send(CodexRequest::OpenThread, method, params)
+    }
+
+    /// Begins a new thread with the conversation as text, because Codex cannot fork the old one.
+    fn open_without_fork(&mut self, fork: &NativeFork, reason: &str) -> Vec<RuntimeEffect> {
+        if let Some(prompt) = self.state.queued.front_mut() {
+            prompt.clone_from(&self.prompt);
+        }
+        let text = format!(
+            "Codex cannot fork its thread {}: {reason}; the agent gets the conversation as text",
+            fork.point.session
+        );
+        vec![rows::notice(FORK_SUBTYPE, &text), self.open_thread()]
     }
 
     fn handle_reply(
@@ -254,7 +288,8 @@ impl CodexRuntime {
                 Ok(result) => result,
                 Err(error) => error.message.into(),
             };
-            return vec![rows::unknown_message("a reply to no request", &text)];
+            let unknown = rows::unknown_message("a reply to no request", &text);
+            return self.with_lost_opening(unknown);
         };
         if self.state.is_done {
             return Vec::new();
@@ -262,7 +297,7 @@ impl CodexRuntime {
         match (request, result) {
             (CodexRequest::Initialize, Ok(reply)) => {
                 self.state.version = find_version(&reply);
-                self.open_thread()
+                vec![RPC.notification("initialized", Json::Null), self.open_thread()]
             }
             (CodexRequest::Initialize, Err(error)) => {
                 self.give_up(&format!("Codex cannot be initialized: {}", error.message), None)
@@ -273,7 +308,13 @@ impl CodexRuntime {
                     let message = format!("cannot resume thread {thread}: {}", error.message);
                     self.give_up(&message, Some("session_not_found"))
                 }
-                _ => self.give_up(&format!("Codex cannot start a thread: {}", error.message), None),
+                _ => match self.options.fork.take() {
+                    Some(fork) => self.open_without_fork(&fork, &error.message),
+                    None => {
+                        let message = format!("Codex cannot start a thread: {}", error.message);
+                        self.give_up(&message, None)
+                    }
+                },
             },
             (CodexRequest::StartTurn, Ok(reply)) => {
                 self.set_turn(reply["turn"]["id"].as_str().unwrap_or_default())
@@ -309,6 +350,12 @@ impl CodexRuntime {
         }
         self.state.model = reply["model"].as_str().map(str::to_owned);
         let mut effects = vec![rows::native_session(CODEX_AGENT, &thread)];
+        if self.start == CodexThreadStart::New
+            && let Some(fork) = &self.options.fork
+        {
+            let text = format!("Codex forked its own thread {}", fork.point.session);
+            effects.push(rows::notice(FORK_SUBTYPE, &text));
+        }
         self.options.native_session = Some(thread.clone());
         self.state.thread = Some(thread);
         effects.extend(self.next_turn());
@@ -367,7 +414,9 @@ impl AgentRuntime for CodexRuntime {
             }
             CodexThreadStart::New | CodexThreadStart::Resume(_) => {}
         }
-        self.state.queued.push_back(self.prompt.clone());
+        let fork = self.options.fork.as_ref().filter(|_| self.start == CodexThreadStart::New);
+        let prompt = fork.map_or(&self.prompt, |fork| &fork.prompt).clone();
+        self.state.queued.push_back(prompt);
         let params = json!({
             "clientInfo": {
                 "name": "heeler", "title": "Heeler", "version": env!("CARGO_PKG_VERSION"),
@@ -386,6 +435,9 @@ impl AgentRuntime for CodexRuntime {
                 self.handle_notification(&method, &params)
             }
             Ok(RpcMessage::Reply { id, result }) => self.handle_reply(id, result),
+            Err(message) if is_damaged_message(line) => {
+                self.with_lost_opening(RuntimeEffect::Message(*message))
+            }
             Err(message) => vec![RuntimeEffect::Message(*message)],
         }
     }
@@ -438,6 +490,10 @@ impl AgentRuntime for CodexRuntime {
             effects.push(rows::nothing());
         }
         effects
+    }
+
+    fn is_opening(&self) -> bool {
+        self.state.thread.is_none() && !self.state.is_done
     }
 
     fn waits_for_tool(&self) -> bool {

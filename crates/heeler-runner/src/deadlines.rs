@@ -18,6 +18,10 @@ pub(crate) const GRACE_MAX: Duration = Duration::from_secs(60 * 60);
 /// tree is ended. It has reported its result by then, so nothing is lost.
 pub(crate) const EXIT_GRACES: u32 = 2;
 
+/// Time that an agent may take to open its session. A lost or damaged reply would otherwise be waited
+/// for as long as for a silent model. The slowest known agent needs 40 s, on a loaded machine.
+pub(crate) const OPENING_TIME_MAX: Duration = Duration::from_secs(180);
+
 /// Loop delay beyond which the machine is assumed to have been suspended or swapping. The agent may
 /// have been stopped too, so its silence during that time does not count as a stall.
 pub(crate) const LOOP_DELAY_MAX: Duration = Duration::from_secs(1);
@@ -29,6 +33,8 @@ pub(crate) enum RunDeadlineAction {
     Timeout,
     /// The agent was silent for too long.
     Stall,
+    /// The agent did not open its session in time.
+    Opening,
     /// The agent ignored the interrupt.
     Terminate,
     /// The agent ignored SIGTERM, or does not exit although it is done.
@@ -45,6 +51,9 @@ pub(crate) struct RunDeadlines {
     last_output_at: Instant,
     /// The agent cannot produce output: it waits for a person, a tool, the runner or the disk.
     is_waiting: bool,
+    opening_time_max: Duration,
+    /// Time since which the agent opens its session.
+    opening_since: Option<Instant>,
     end: Option<RunEscalation>,
 }
 
@@ -62,8 +71,20 @@ impl RunDeadlines {
             started: now,
             last_output_at: now,
             is_waiting: false,
+            opening_time_max: OPENING_TIME_MAX,
+            opening_since: None,
             end: None,
         }
+    }
+
+    /// Sets the time that the agent may take to open its session.
+    pub(crate) fn with_opening_time_max(self, opening_time_max: Duration) -> RunDeadlines {
+        RunDeadlines { opening_time_max, ..self }
+    }
+
+    /// Records if the agent is opening its session.
+    pub(crate) fn set_opening(&mut self, is_opening: bool, now: Instant) {
+        self.opening_since = is_opening.then(|| self.opening_since.unwrap_or(now));
     }
 
     /// Records that the agent produced output.
@@ -75,7 +96,7 @@ impl RunDeadlines {
     pub(crate) fn record_pause(&mut self, since: Instant, now: Instant) {
         // The machine may have been suspended, and the agent with it.
         if now.saturating_duration_since(since) > LOOP_DELAY_MAX {
-            self.last_output_at = now;
+            self.restart_clocks(now);
         }
     }
 
@@ -83,9 +104,15 @@ impl RunDeadlines {
     pub(crate) fn set_waiting(&mut self, held: bool, now: Instant) {
         // While it waited it could not speak, so its silence counts from now on.
         if self.is_waiting && !held {
-            self.last_output_at = now;
+            self.restart_clocks(now);
         }
         self.is_waiting = held;
+    }
+
+    /// Counts the agent's silence and the opening of its session from now on.
+    fn restart_clocks(&mut self, now: Instant) {
+        self.last_output_at = now;
+        self.opening_since = self.opening_since.map(|_| now);
     }
 
     /// Records that the agent was asked to stop. Harder steps follow unless a termination is
@@ -115,6 +142,7 @@ impl RunDeadlines {
     pub(crate) fn restart(&mut self, now: Instant) {
         // An earlier attempt may have been ended, which does not concern the next one.
         (self.last_output_at, self.is_waiting, self.end) = (now, false, None);
+        self.opening_since = None;
     }
 
     /// Returns the action that is due at `now`.
@@ -134,7 +162,15 @@ impl RunDeadlines {
         let stall = stall.and_then(|ms| add_millis(self.last_output_at, ms));
         let timeout = timeout.map(|at| (RunDeadlineAction::Timeout, at));
         let stall = stall.map(|at| (RunDeadlineAction::Stall, at));
-        timeout.into_iter().chain(stall).min_by_key(|(_, at)| *at)
+        let opening = self.opening_since.filter(|_| !self.is_waiting);
+        let opening = opening.and_then(|since| since.checked_add(self.opening_time_max));
+        let opening = opening.map(|at| (RunDeadlineAction::Opening, at));
+        timeout.into_iter().chain(stall).chain(opening).min_by_key(|(_, at)| *at)
+    }
+
+    /// Returns the time that the agent may take to open its session.
+    pub(crate) fn opening_time_max(&self) -> Duration {
+        self.opening_time_max
     }
 
     /// Returns the instant of the run's timeout, regardless of a termination in progress.
@@ -202,6 +238,25 @@ mod tests {
         watch.set_waiting(false, now + ms(500));
         assert_eq!(watch.due_action(now + ms(599)), None);
         assert_eq!(watch.due_action(now + ms(600)), Some(RunDeadlineAction::Stall));
+    }
+
+    #[test]
+    fn a_session_must_be_open_in_time_whatever_the_agent_says_meanwhile() {
+        let (watch, now) = watch(None, None);
+        let mut watch = watch.with_opening_time_max(ms(100));
+        watch.set_opening(true, now);
+        watch.record_output(now + ms(50));
+        watch.set_opening(true, now + ms(50));
+        assert_eq!(watch.due_action(now + ms(99)), None);
+        assert_eq!(watch.due_action(now + ms(100)), Some(RunDeadlineAction::Opening));
+        // The runner could not read the reply.
+        watch.set_waiting(true, now + ms(60));
+        assert_eq!(watch.due_action(now + ms(100)), None);
+        watch.set_waiting(false, now + ms(200));
+        assert_eq!(watch.due_action(now + ms(299)), None);
+        assert_eq!(watch.due_action(now + ms(300)), Some(RunDeadlineAction::Opening));
+        watch.set_opening(false, now + ms(250));
+        assert_eq!(watch.due_action(now + ms(300)), None);
     }
 
     #[test]

@@ -558,6 +558,12 @@ impl<'r> RunEventLoop<'r> {
                 self.set_ending(AgentProcessExit::Stalled { after_ms });
                 self.interrupt(now);
             }
+            RunDeadlineAction::Opening => {
+                let after_ms = self.run.deadlines.opening_time_max().as_millis();
+                let after_ms = u64::try_from(after_ms).unwrap_or(u64::MAX);
+                self.set_ending(AgentProcessExit::NotOpened { after_ms });
+                self.interrupt(now);
+            }
             RunDeadlineAction::Terminate => {
                 self.agent.signal(Signal::TERM);
                 self.run.deadlines.record_terminate(now);
@@ -638,7 +644,9 @@ impl<'r> RunEventLoop<'r> {
             || self.is_blocked()
             || self.snapshot.is_some()
             || self.run.runtime.waits_for_tool();
-        self.run.deadlines.set_waiting(waits, Instant::now());
+        let now = Instant::now();
+        self.run.deadlines.set_opening(self.run.runtime.is_opening(), now);
+        self.run.deadlines.set_waiting(waits, now);
     }
 
     /// Returns true if lines were left because time ran out.

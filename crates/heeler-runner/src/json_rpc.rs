@@ -14,6 +14,18 @@ pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 /// Error code for a request that makes no sense.
 pub(crate) const INVALID_REQUEST: i64 = -32600;
 
+/// Error of a run whose agent sent a damaged line, or a reply to another request, while it was to open
+/// a session.
+pub(crate) const LOST_OPENING: &str = "the agent was to open a session, and its reply was damaged or \
+                                       had a wrong ID: see the row before";
+
+/// Returns true for a line that may be a part of a message. Words that an agent prints before it speaks
+/// the protocol are not.
+pub(crate) fn is_damaged_message(line: &[u8]) -> bool {
+    let text = line.trim_ascii();
+    text.first() == Some(&b'{') || text.last() == Some(&b'}')
+}
+
 /// Message of an agent that speaks JSON-RPC.
 #[derive(Debug, PartialEq)]
 pub(crate) enum RpcMessage {

@@ -5,6 +5,8 @@
 //! and leaves one result. It never opens the database. Start at [`run()`].
 
 mod acp;
+#[cfg(test)]
+mod captured_output;
 mod claude;
 mod codex;
 mod command;
@@ -20,6 +22,7 @@ mod json_rpc;
 mod line_reader;
 mod mcp;
 mod memory;
+mod native_fork;
 mod native_session;
 mod output_log;
 mod process;

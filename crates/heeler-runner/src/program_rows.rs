@@ -228,6 +228,9 @@ pub(crate) fn unknown_message(kind: &str, message: &Json) -> RuntimeEffect {
 /// Key of the tokens of the session in the result of a turn.
 const SESSION_USAGE_KEY: &str = "session_usage";
 
+/// Key of the agent's own ID of a turn in its result.
+pub(crate) const NATIVE_TURN_KEY: &str = "native_turn";
+
 /// End of a turn.
 #[derive(Debug, Default)]
 pub(crate) struct TurnEnd<'t> {
@@ -247,6 +250,8 @@ pub(crate) struct TurnEnd<'t> {
     /// Cost of the turn by its tokens. It counts only if the agent reports no cost.
     pub(crate) estimated_usd: Option<f64>,
     pub(crate) model: Option<&'t str>,
+    /// Agent's own ID of the turn, at which a later run can fork the session.
+    pub(crate) native_turn: Option<&'t str>,
 }
 
 /// Token counts in Claude's meaning: `input` does not include cached tokens.
@@ -322,6 +327,9 @@ pub(crate) fn turn_result(end: &TurnEnd<'_>) -> RuntimeEffect {
     }
     if let Some(usage) = end.session_usage {
         fields[SESSION_USAGE_KEY] = usage.to_json();
+    }
+    if let Some(turn) = end.native_turn {
+        fields[NATIVE_TURN_KEY] = turn.into();
     }
     if let Some(note) = end.usage_note {
         fields["usage_note"] = note.into();

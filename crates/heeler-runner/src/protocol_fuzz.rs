@@ -1,15 +1,17 @@
 //! Entry points of the fuzz targets: a runtime is driven with any output of an agent.
 //!
-//! The first lines open a session, so that the input reaches the states of a turn. Nothing may
-//! panic, and each written line must be JSON. Start at [`drive_acp`].
+//! There is one entry point, and one fuzz target, for each protocol. The first lines open a session,
+//! so that the input reaches the states of a turn. Nothing may panic, and each written line must be
+//! JSON. Start at [`drive_acp`].
 
 use camino::Utf8PathBuf;
 use heeler_config::{KNOWN_AGENTS, PermissionMode};
-use heeler_model::run::{QuestionAnswer, SessionStart};
+use heeler_model::run::{ClaudeLaunchSpec, QuestionAnswer, RunLimits, SessionStart};
 use indexmap::IndexMap;
 use uuid::Uuid;
 
 use crate::acp::{AcpLaunchOptions, AcpRuntime};
+use crate::claude::{ClaudeCliRuntime, ClaudeLaunchOptions, SdkRuntime};
 use crate::codex::{CodexLaunchOptions, CodexRuntime};
 use crate::process::LaunchSpec;
 use crate::program_policy::ProgramPolicy;
@@ -36,6 +38,12 @@ const QWEN_OPENING: [&str; 2] = [
     r#"{"type":"system","subtype":"init","session_id":"s","model":"m"}"#,
 ];
 
+/// Lines that accept the policy and begin a turn of Claude Code.
+const CLAUDE_OPENING: [&str; 2] = [
+    r#"{"type":"control_response","response":{"subtype":"success","request_id":"heeler-initialize","response":{}}}"#,
+    r#"{"type":"system","subtype":"init","session_id":"s","model":"m"}"#,
+];
+
 /// Drives the ACP runtime. The first byte selects the known agent.
 pub fn drive_acp(output: &[u8]) {
     let (selector, lines) =
@@ -53,6 +61,7 @@ pub fn drive_acp(output: &[u8]) {
         injected: Vec::new(),
         working_directory: Utf8PathBuf::from("/project"),
         native_session: None,
+        fork: None,
         budget: TokenBudget::default(),
     };
     drive(&mut AcpRuntime::new("hello".to_owned(), options), &ACP_OPENING, lines);
@@ -71,6 +80,7 @@ pub fn drive_codex(output: &[u8]) {
         working_directory: Utf8PathBuf::from("/project"),
         is_isolated: false,
         native_session: None,
+        fork: None,
         budget: TokenBudget::default(),
     };
     drive(&mut CodexRuntime::new("hello".to_owned(), options), &CODEX_OPENING, output);
@@ -94,6 +104,32 @@ pub fn drive_qwen(output: &[u8]) {
     drive(&mut QwenRuntime::new("hello".to_owned(), options), &QWEN_OPENING, output);
 }
 
+/// Drives the runtimes of Claude Code: with the control protocol, with and without a list of tools,
+/// and for one prompt.
+pub fn drive_claude(output: &[u8]) {
+    let listed = Some(vec!["Read".to_owned()]);
+    for allowed_tools in [None, listed] {
+        let options = claude_options(allowed_tools);
+        let mut sdk = SdkRuntime::claude("hello".to_owned(), options)
+            .expect("the list has no rule that cannot be enforced");
+        drive(&mut sdk, &CLAUDE_OPENING, output);
+    }
+    // The prompt is written as it is, so this one is a line of JSON too.
+    let mut cli = ClaudeCliRuntime::new("\"hello\"\n".to_owned(), claude_options(None))
+        .expect("there is no list of tools");
+    drive(&mut cli, &CLAUDE_OPENING, output);
+}
+
+fn claude_options(allowed_tools: Option<Vec<String>>) -> ClaudeLaunchOptions {
+    ClaudeLaunchOptions {
+        brief: ClaudeLaunchSpec { allowed_tools, ..ClaudeLaunchSpec::default() },
+        limits: RunLimits::default(),
+        mcp: serde_json::json!({}),
+        injected: Vec::new(),
+        long_running: false,
+    }
+}
+
 fn launch() -> LaunchSpec {
     LaunchSpec { program: "agent".into(), args: Vec::new(), env: Vec::new() }
 }
@@ -106,24 +142,29 @@ fn policy() -> ProgramPolicy {
 fn drive(runtime: &mut dyn AgentRuntime, opening: &[&str], output: &[u8]) {
     let session = "fuzzed".parse().expect("the word can be a session's id");
     runtime.launch_spec(&SessionStart::Fresh { id: session });
-    let mut asks = check(runtime.begin(Uuid::nil()));
+    let (mut asks, mut calls) = check(runtime.begin(Uuid::nil()));
     let lines = opening.iter().map(|line| line.as_bytes());
     for line in lines.chain(output.split(|byte| *byte == b'\n')) {
-        asks.extend(check(runtime.handle_line(line)));
+        let mut effects = runtime.handle_line(line);
         // Answers come while the agent goes on.
         if let Some(ask) = asks.pop() {
-            asks.extend(check(
-                runtime.deliver_answer(&ask, &QuestionAnswer::Allow { input: None }),
-            ));
+            effects.extend(runtime.deliver_answer(&ask, &QuestionAnswer::Allow { input: None }));
         }
+        if let Some(call) = calls.pop() {
+            effects.extend(runtime.deliver_mcp_reply(&call, serde_json::json!({ "result": {} })));
+        }
+        let (new_asks, new_calls) = check(effects);
+        asks.extend(new_asks);
+        calls.extend(new_calls);
     }
+    check(runtime.flush_lines());
     check(runtime.interrupt());
     check(runtime.handle_exit(None));
 }
 
-/// Checks the effects, and returns the IDs of the questions among them.
-fn check(effects: Vec<RuntimeEffect>) -> Vec<String> {
-    let mut asks = Vec::new();
+/// Checks the effects, and returns the IDs of the questions and of the server calls among them.
+fn check(effects: Vec<RuntimeEffect>) -> (Vec<String>, Vec<String>) {
+    let (mut asks, mut calls) = (Vec::new(), Vec::new());
     for effect in effects {
         match effect {
             RuntimeEffect::Write(line) => {
@@ -132,18 +173,20 @@ fn check(effects: Vec<RuntimeEffect>) -> Vec<String> {
                 assert!(is_line && is_json, "each line is one JSON value");
             }
             RuntimeEffect::Ask { id, .. } => asks.push(id),
+            RuntimeEffect::Mcp { call, .. } => calls.push(call),
             _ => {}
         }
     }
-    asks
+    (asks, calls)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::captured_output::parse_capture;
 
     /// Number of damaged variants of each conversation.
-    const VARIANTS: u64 = 8;
+    const VARIANTS: u64 = 3;
 
     /// Returns the lines that agents wrote, of every recorded conversation in a directory.
     fn recorded_outputs(folder: &str) -> Vec<Vec<u8>> {
@@ -154,7 +197,8 @@ mod tests {
         files.sort();
         let outputs = files.iter().map(|file| {
             let text = std::fs::read_to_string(file).unwrap();
-            let lines = text.lines().filter_map(|line| line.strip_prefix("< "));
+            let lines = parse_capture(&text).lines.into_iter().filter(|line| line.is_agents);
+            let lines = lines.map(|line| line.text);
             lines.collect::<Vec<_>>().join("\n").into_bytes()
         });
         outputs.collect()
@@ -188,12 +232,15 @@ mod tests {
     /// Does the same as the fuzz target, with recorded and with damaged conversations.
     #[test]
     fn recorded_and_damaged_conversations_break_no_runtime() {
-        let outputs = ["acp", "codex", "qwen"].map(recorded_outputs).concat();
-        assert!(outputs.len() > 40, "{}", outputs.len());
+        // The captures of Claude Code are in the directory itself.
+        let folders = ["", "acp", "codex", "qwen", "one_shot"];
+        let outputs = folders.map(recorded_outputs).concat();
+        assert!(outputs.len() > 120, "{}", outputs.len());
         for (number, output) in (0_u64..).zip(&outputs) {
             drive_acp(output);
             drive_codex(output);
             drive_qwen(output);
+            drive_claude(output);
             for variant in 0..VARIANTS {
                 let seed = number * VARIANTS + variant;
                 let mut damaged = damage(output, seed);
@@ -202,6 +249,7 @@ mod tests {
                 drive_acp(&damaged);
                 drive_codex(&damaged[1..]);
                 drive_qwen(&damaged[1..]);
+                drive_claude(&damaged[1..]);
             }
         }
     }

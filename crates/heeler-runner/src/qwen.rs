@@ -9,7 +9,7 @@
 mod calls;
 mod questions;
 #[cfg(test)]
-mod replay;
+pub(crate) mod replay;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -23,6 +23,7 @@ use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
 use crate::claude::control_messages;
+use crate::json_rpc::{LOST_OPENING, is_damaged_message};
 use crate::process::{LaunchArg, LaunchSpec};
 use crate::program_policy::ProgramPolicy;
 use crate::program_rows::{self as rows, CollectedText, TurnUsage};
@@ -211,6 +212,10 @@ impl QwenRuntime {
         let failure = (response["subtype"] != "success")
             .then(|| response["error"].as_str().unwrap_or("it did not say why").to_owned());
         let is_first = response["request_id"] == INITIALIZE && !self.state.is_ready;
+        // Until the settings are accepted, there is no other request that it could be a reply to.
+        if !is_first && self.is_opening() {
+            return self.give_up(LOST_OPENING, None);
+        }
         match (is_first && !self.state.is_done, failure) {
             (true, Some(why)) => {
                 self.give_up(&format!("Qwen Code cannot be initialized: {why}"), None)
@@ -321,7 +326,13 @@ impl AgentRuntime for QwenRuntime {
             },
             MessageBody::Malformed { .. } => {
                 let reply = control_messages::refuse_unparsed(line);
-                reply.into_iter().chain([RuntimeEffect::Message(message)]).collect()
+                let mut effects: Vec<RuntimeEffect> =
+                    reply.into_iter().chain([RuntimeEffect::Message(message)]).collect();
+                // It may be the reply to the first request, for which the run would wait.
+                if self.is_opening() && is_damaged_message(line) {
+                    effects.extend(self.give_up(LOST_OPENING, None));
+                }
+                effects
             }
             _ => self.handle_message(message),
         }
@@ -370,6 +381,10 @@ impl AgentRuntime for QwenRuntime {
             None => effects.push(rows::nothing()),
         }
         effects
+    }
+
+    fn is_opening(&self) -> bool {
+        !self.state.is_ready && !self.state.is_done
     }
 
     fn waits_for_tool(&self) -> bool {

@@ -71,6 +71,10 @@ pub(crate) trait AgentRuntime {
     fn begin_next_turn(&mut self, _uuid: Uuid, _turn: &NextTurn) -> Vec<RuntimeEffect> {
         Vec::new()
     }
+    /// Returns true while the agent opens its session, which it must do within a time limit.
+    fn is_opening(&self) -> bool {
+        false
+    }
     /// Returns true while the agent waits for a tool: its silence is not a stall.
     fn waits_for_tool(&self) -> bool {
         false

@@ -17,6 +17,7 @@ use crate::conversation_text::prompt_with_conversation;
 use crate::mcp::{
     self, InjectedMcpAddress, InjectedMcpServers, InjectedMcpTransport, McpBridgeEndpoint,
 };
+use crate::native_fork::{NativeFork, find_native_fork};
 use crate::process::{LaunchArg, LaunchSpec};
 use crate::program_policy::ProgramPolicy;
 use crate::program_rows::TurnUsage;
@@ -101,6 +102,7 @@ fn acp_options(
         injected: injected_servers(context)?,
         working_directory: spec.working_directory.clone(),
         native_session: native_session(spec, &program.agent)?,
+        fork: native_fork(context, &program.agent)?,
         budget: TokenBudget::new(program.rates, spec.limits.budget_usd),
     })
 }
@@ -160,6 +162,7 @@ fn codex_options(
         working_directory: spec.working_directory.clone(),
         is_isolated: program.is_isolated,
         native_session: native_session(spec, CODEX_AGENT)?,
+        fork: native_fork(context, CODEX_AGENT)?,
         budget: TokenBudget::new(program.rates, spec.limits.budget_usd),
     })
 }
@@ -191,6 +194,13 @@ fn native_session(spec: &RunSpec, agent: &str) -> Result<Option<String>, String>
             Ok(None)
         }
     }
+}
+
+/// Returns the fork that an agent program may make of its own session.
+fn native_fork(context: &RuntimeContext<'_>, agent: &str) -> Result<Option<NativeFork>, String> {
+    let point = find_native_fork(context.spec, agent).map_err(|error| error_chain(&error))?;
+    let prompt = context.host.brief.prompt.clone();
+    Ok(point.map(|point| NativeFork { point, prompt }))
 }
 
 /// Returns the MCP servers as values of Codex's config. They pass through its standard input,

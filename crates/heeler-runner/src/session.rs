@@ -110,7 +110,7 @@ pub(crate) fn copy_history(
 }
 
 /// Returns the transcript of a session: in this working directory, or in another one.
-fn find_log(spec: &RunSpec, session: &AgentSessionId) -> Option<Utf8PathBuf> {
+pub(crate) fn find_log(spec: &RunSpec, session: &AgentSessionId) -> Option<Utf8PathBuf> {
     let here = log_path(spec, session);
     if here.is_file() {
         return Some(here);

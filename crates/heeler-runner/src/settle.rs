@@ -444,6 +444,8 @@ fn interrupted_result(
         transcript: None,
         session_transcript: None,
         denied: conclusion.denied,
+        // The rows are files that an agent can write, and other agents would wait for the reset.
+        usage_limit: None,
     }
 }
 

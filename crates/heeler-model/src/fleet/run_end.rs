@@ -12,7 +12,7 @@ use super::records::ParkedCredentialRecord;
 use super::settlement::BudgetSettlement;
 use super::state::{FleetState, later};
 use super::workflow_runs::PartJobEnd;
-use crate::rerun::{RerunDecision, RerunKind, decide_rerun, is_disk_full};
+use crate::rerun::{RerunDecision, RerunKind, decide_rerun, is_disk_full, limit_used_up_until};
 use crate::run::{RunEnd, RunResult};
 use crate::session_choice::SessionChoice;
 use crate::{JobId, JobStatus, iso_millis};
@@ -24,6 +24,9 @@ const INTERRUPTED_PROMPT: &str = "You were interrupted: the process that ran you
 /// Prompt for an agent that was stopped by a usage limit.
 const LIMIT_RESET_PROMPT: &str = "You were stopped by a usage limit, which is reset now. Look at what is \
     done already, then go on with your task.";
+
+/// Reason of a parked credential after a run that did not fail.
+const USED_UP_REASON: &str = "the usage limit is used up";
 
 /// Period after a limit's reset over which parked jobs start. A job that waited less starts within
 /// that shorter time.
@@ -51,6 +54,12 @@ impl FleetState {
         let spent = settlement.spent;
         // The end of the run is stored before its consequences, which refer to it.
         step.changes.push(FleetChange::EndRun { run: facts.run, decision, settlement });
+        let waits_for_reset =
+            matches!(decision, RerunDecision::Rerun { kind: RerunKind::ResumeAfterReset, .. });
+        // The next run of any agent with this credential would fail, also after a success.
+        if let Some(until) = limit_used_up_until(facts.result, now).filter(|_| !waits_for_reset) {
+            self.park_credential(&facts, until, now, step);
+        }
         match decision {
             RerunDecision::Finish => {
                 self.jobs.remove(facts.job);
@@ -163,7 +172,7 @@ impl FleetState {
             // An expired record is about an earlier limit, so its beginning does not count.
             since: known.filter(|known| known.until > now).map_or(now, |known| known.since),
             credential: credential.clone(),
-            reason: error.map_or("a usage limit", |error| error.message.as_str()).to_owned(),
+            reason: error.map_or(USED_UP_REASON, |error| error.message.as_str()).to_owned(),
             job: facts.job.clone(),
         };
         self.parked.insert(credential, record.clone());

@@ -25,7 +25,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::*;
 use crate::calendar::ScheduleKey;
 use crate::rerun::RerunPolicy;
-use crate::run::{ErrorClass, RunCost, RunEnd, RunError, RunResult, SessionEnd};
+use crate::run::{ErrorClass, RunCost, RunEnd, RunError, RunResult, SessionEnd, UsageLimitState};
 use crate::timetable::tests::every;
 use crate::workflow::simulation::random_workflow;
 use crate::{ExitReason, JobStatus, SessionMode};
@@ -433,6 +433,12 @@ impl FleetSimulation {
                     error: Some(RunError { resets_at, ..error }),
                     ..failed(ErrorClass::RateLimited, base)
                 }
+            }
+            9 => {
+                // A success whose agent reports that it used up the limit.
+                let resets_at = self.now.checked_add(Duration::from_secs(600)).ok();
+                let is_used_up = self.random.bool();
+                RunResult { usage_limit: Some(UsageLimitState { is_used_up, resets_at }), ..base }
             }
             7 => RunResult { end: RunEnd::SessionBusy, ..failed(ErrorClass::SessionBusy, base) },
             8 => RunResult::never_started(run, base.job, "no memory", self.now),

@@ -440,6 +440,7 @@ fn read_rate_limit(fields: &MessageFields) -> RateLimit {
     RateLimit {
         status: info["status"].as_str().map(str::to_owned),
         resets_at: info["resetsAt"].as_i64(),
+        is_overage: info["isUsingOverage"] == true,
     }
 }
 

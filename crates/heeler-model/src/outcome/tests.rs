@@ -601,3 +601,29 @@ fn an_amount_that_no_agent_can_have_spent_leaves_the_cost_unknown() {
         assert!(!format!("{:?}", usage.per_model).contains('-'), "{bad}: {usage:?}");
     }
 }
+
+fn limit(status: &str, is_overage: bool) -> Json {
+    json!({"type": "rate_limit_event", "rate_limit_info": {"status": status,
+        "resetsAt": 1_794_703_704, "isUsingOverage": is_overage}})
+}
+
+#[test]
+fn a_limit_is_used_up_if_the_last_report_says_so_and_nothing_was_answered_since() {
+    let resets_at = Timestamp::from_second(1_794_703_704).ok();
+    for (lines, is_used_up) in [
+        (vec![said("ok"), limit("rejected", false), done("ok")], Some(true)),
+        (vec![limit("rejected", false), said("ok"), done("ok")], Some(false)),
+        (vec![said("ok"), limit("rejected", true), done("ok")], Some(false)),
+        (vec![limit("rejected", false), limit("allowed_warning", false)], Some(false)),
+        (vec![said("ok"), done("ok")], None),
+    ] {
+        let state = tally(&lines).conclude(&exited(0)).usage_limit;
+        let expected = is_used_up.map(|is_used_up| UsageLimitState { is_used_up, resets_at });
+        assert_eq!(state, expected, "{lines:?}");
+    }
+    // A failure of the API is no answer.
+    let refused = json!({"type": "assistant", "error": "rate_limit", "is_api_error_message": true,
+        "message": {"content": "no"}});
+    let state = tally(&[limit("rejected", false), refused]).conclude(&exited(1)).usage_limit;
+    assert!(state.unwrap().is_used_up);
+}

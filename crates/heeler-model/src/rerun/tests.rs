@@ -4,7 +4,7 @@ use heeler_testkit::ProofSettings;
 use jiff::SignedDuration;
 
 use super::*;
-use crate::run::SessionEnd;
+use crate::run::{SessionEnd, UsageLimitState};
 use crate::{JobId, RunId};
 
 const POLICY: RerunPolicy = RerunPolicy {
@@ -254,4 +254,22 @@ fn a_run_without_space_for_its_files_is_started_again_until_there_is_some() {
         history.add_run(&full);
     }
     assert_eq!(history, RunHistory::default(), "it counts as no failed start");
+}
+
+#[test]
+fn an_account_is_parked_after_any_run_that_used_up_its_limit() {
+    let used_up = |is_used_up: bool, seconds: Option<i64>| {
+        let resets_at = seconds.map(|seconds| now() + SignedDuration::from_secs(seconds));
+        let usage_limit = Some(UsageLimitState { is_used_up, resets_at });
+        let result = RunResult { usage_limit, ..result(RunEnd::Finished, None) };
+        limit_used_up_until(&result, now()).map(|at| at.duration_since(now()).as_secs())
+    };
+    assert_eq!(used_up(true, Some(60)), Some(60));
+    assert_eq!(used_up(false, Some(60)), None);
+    assert_eq!(used_up(true, None), None);
+    assert_eq!(used_up(true, Some(-1)), None);
+    let longest = i64::try_from(QUOTA_WAIT_MAX.as_secs()).unwrap();
+    assert_eq!(used_up(true, Some(longest)), Some(longest));
+    assert_eq!(used_up(true, Some(longest + 1)), None, "no agent may stop the others for ever");
+    assert_eq!(limit_used_up_until(&result(RunEnd::Finished, None), now()), None);
 }

@@ -235,6 +235,16 @@ pub struct SessionEnd {
     pub own: Option<NativeSessionPosition>,
 }
 
+/// State of the API's usage limit, as the agent reported it last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageLimitState {
+    /// The API accepts no further request of the account until the reset.
+    pub is_used_up: bool,
+    /// Time at which the limit resets, if the agent named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resets_at: Option<Timestamp>,
+}
+
 /// Actions of settling besides writing the result, for the record.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -294,6 +304,9 @@ pub struct RunResult {
     /// Tools that the agent was denied. Older runners omit it.
     #[serde(default, skip_serializing_if = "DeniedTools::is_empty")]
     pub denied: DeniedTools,
+    /// Usage limit of the API at the end of the run. Older runners and settling omit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage_limit: Option<UsageLimitState>,
 }
 
 impl RunResult {
@@ -325,6 +338,7 @@ impl RunResult {
             transcript: None,
             session_transcript: None,
             denied: DeniedTools::default(),
+            usage_limit: None,
         }
     }
 

@@ -10,7 +10,7 @@ use heeler_model::run::{
     ControlOperation, ControlReply, ControlReplyBody, ControlRequest, ErrorClass, McpServerSpec,
     PROTOCOL, QuestionAnswer, QuestionOutcome, QuestionPolicy, RunAuthority, RunCost, RunEnd,
     RunError, RunLimits, RunRecovery, RunResult, RunSpec, RunStartRecord, RunState,
-    RuntimeLaunchSpec, SessionEnd, SessionPlan, SessionStart,
+    RuntimeLaunchSpec, SessionEnd, SessionPlan, SessionStart, UsageLimitState,
 };
 use heeler_model::{ExitReason, NativeSessionPosition, TriggerType, UsageTotals};
 use indexmap::IndexMap;
@@ -293,6 +293,7 @@ fn result() -> RunResult {
         transcript: None,
         session_transcript: None,
         denied: heeler_model::DeniedTools::default(),
+        usage_limit: None,
     }
 }
 
@@ -328,6 +329,8 @@ fn results() {
         ..settled.clone()
     };
     let kept = RunResult { output: Some("did it\nand said so".to_owned()), ..result() };
+    let usage_limit = Some(UsageLimitState { is_used_up: true, resets_at: Some(at(3600)) });
+    let used_up = RunResult { usage_limit, ..result() };
     let results = [
         result(),
         limited,
@@ -335,6 +338,7 @@ fn results() {
         bare(RunEnd::NeverStarted),
         bare(RunEnd::SessionBusy),
         kept,
+        used_up,
     ];
     check(&results, &expect_file!["protocol/result.json"]);
 }

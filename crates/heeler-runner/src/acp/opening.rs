@@ -8,6 +8,7 @@ use serde_json::{Value as Json, json};
 
 use super::{AcpRequest, AcpRuntime, AcpSessionStart};
 use crate::json_rpc::RpcError;
+use crate::native_fork::FORK_SUBTYPE;
 use crate::program_rows as rows;
 use crate::runtime::RuntimeEffect;
 
@@ -23,6 +24,7 @@ pub(super) struct AcpCapabilities {
     pub(super) version: Option<String>,
     can_load: bool,
     can_resume: bool,
+    can_fork: bool,
     has_http_servers: bool,
     has_sse_servers: bool,
 }
@@ -35,6 +37,7 @@ impl AcpCapabilities {
             version: reply["agentInfo"]["version"].as_str().map(str::to_owned),
             can_load: is_true(&agent["loadSession"]),
             can_resume: agent["sessionCapabilities"]["resume"].is_object(),
+            can_fork: agent["sessionCapabilities"]["fork"].is_object(),
             has_http_servers: is_true(&agent["mcpCapabilities"]["http"]),
             has_sse_servers: is_true(&agent["mcpCapabilities"]["sse"]),
         }
@@ -103,6 +106,10 @@ impl AcpRuntime {
                     }
                 }
             }
+            AcpSessionStart::New if self.options.fork.is_some() => {
+                effects.extend(self.fork_session(params));
+                return effects;
+            }
             _ => (AcpRequest::OpenSession, "session/new"),
         };
         effects.push(self.send(request, method, params));
@@ -170,6 +177,57 @@ impl AcpRuntime {
             return self.give_up("the agent opened a session without a usable ID", None);
         }
         self.configure(&id, &reply)
+    }
+
+    /// Requests a fork, unless the agent does not offer it.
+    fn fork_session(&mut self, mut params: Json) -> Vec<RuntimeEffect> {
+        let Some(fork) = &self.options.fork else { return Vec::new() };
+        let source = fork.point.session.clone();
+        if !self.state.capabilities.can_fork {
+            return self.open_without_fork(&source, "it does not offer forks");
+        }
+        params["sessionId"] = source.into();
+        vec![self.send(AcpRequest::ForkSession, "session/fork", params)]
+    }
+
+    /// Begins a new session with the conversation as text.
+    fn open_without_fork(&mut self, source: &str, reason: &str) -> Vec<RuntimeEffect> {
+        self.options.fork = None;
+        if let Some(prompt) = self.state.queued.front_mut() {
+            prompt.clone_from(&self.prompt);
+        }
+        let text = format!(
+            "{} cannot fork its session {source}: {reason}; the agent gets the conversation as text",
+            self.options.agent
+        );
+        let mut effects = vec![rows::notice(FORK_SUBTYPE, &text)];
+        effects.extend(self.open_session());
+        effects
+    }
+
+    pub(super) fn handle_session_forked(
+        &mut self,
+        result: Result<Json, RpcError>,
+    ) -> Vec<RuntimeEffect> {
+        let Some(fork) = self.options.fork.clone() else { return Vec::new() };
+        let source = fork.point.session;
+        let reply = match result {
+            Ok(reply) => reply,
+            Err(error) if self.is_login_error(&error) => {
+                return self.give_up_after(&error, "cannot fork the session");
+            }
+            Err(error) => return self.open_without_fork(&source, &error.message),
+        };
+        let id = reply["sessionId"].as_str().unwrap_or_default().to_owned();
+        // Without an ID of its own, the prompt would go to the session that is to stay as it is.
+        if id.is_empty() || id.len() > ID_BYTES_MAX || id == source {
+            return self.open_without_fork(&source, "it told no usable ID of the fork");
+        }
+        self.state.is_forked = true;
+        let text = format!("{} forked its own session {source}", self.options.agent);
+        let mut effects = vec![rows::notice(FORK_SUBTYPE, &text)];
+        effects.extend(self.configure(&id, &reply));
+        effects
     }
 
     pub(super) fn handle_session_loaded(

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 
 use expect_test::expect_file;
 use heeler_config::find_known_agent;
+use heeler_model::outcome::AgentProcessExit;
 
 use super::tests::{fresh, options, resumed};
 use super::*;
 use crate::protocol_replay::{
-    RecordedLine, RuntimeTrace, read_recording, recording_names, recordings,
+    RecordedLine, ReplayedConversation, RuntimeTrace, read_recording, recording_names, recordings,
 };
 
 /// Methods that open a session.
@@ -21,7 +22,7 @@ const CONFIGURING: [&str; 3] =
     ["session/set_mode", "session/set_config_option", "session/set_model"];
 
 /// Returns the table's name of a recorded agent.
-fn known_name(recording: &str) -> &str {
+pub(super) fn known_name(recording: &str) -> &str {
     match recording.split('_').next().unwrap() {
         "claude" => "claude-acp",
         "codexacp" => "codex-acp",
@@ -53,6 +54,7 @@ impl AcpTurnReplay<'_> {
                 }
                 self.trace.feed(message);
             }
+            (true, None) if message.is_null() => self.trace.feed_text(&line.text),
             (true, None) => self.replay_reply(&id, message),
             (false, Some("session/cancel")) => self.trace.interrupt(),
             (false, Some(method)) => {
@@ -84,7 +86,7 @@ impl AcpTurnReplay<'_> {
             return;
         }
         let chosen = &result["outcome"]["optionId"];
-        let options = self.options[id].as_array().unwrap();
+        let options = self.options[id].as_array().cloned().unwrap_or_default();
         let kind = options.iter().find(|option| option["optionId"] == *chosen);
         let kind = kind.and_then(|option| option["kind"].as_str()).unwrap_or_default();
         let answer = match kind.starts_with("allow") {
@@ -104,13 +106,15 @@ impl AcpTurnReplay<'_> {
 }
 
 /// Replays the turns of a recording, each in a new conversation.
-fn replay(name: &str) -> String {
-    let lines = read_recording("acp", name);
+pub(crate) fn replay_lines(
+    known: Option<&'static KnownAgent>,
+    lines: &[RecordedLine],
+) -> Vec<ReplayedConversation> {
     let first = lines.iter().position(is_prompt).unwrap_or(lines.len());
     let (opening, rest) = lines.split_at(first);
     let loaded = opening.iter().filter(|it| !it.is_agents).find_map(|line| {
         let is_load = matches!(line.method(), Some("session/load" | "session/resume"));
-        is_load.then(|| line.message["params"]["sessionId"].as_str().unwrap().to_owned())
+        line.message["params"]["sessionId"].as_str().filter(|_| is_load).map(str::to_owned)
     });
     let mut turns: Vec<&[RecordedLine]> = Vec::new();
     let mut rest = rest;
@@ -122,7 +126,7 @@ fn replay(name: &str) -> String {
     if turns.is_empty() {
         turns.push(&[]);
     }
-    let mut traces = String::new();
+    let mut conversations = Vec::new();
     for turn in turns {
         let session = turn.first().map(|line| line.message["params"]["sessionId"].clone());
         let main = opening_session(opening, loaded.as_deref());
@@ -130,9 +134,12 @@ fn replay(name: &str) -> String {
         if session.is_some_and(|session| main.is_some_and(|main| session != main)) {
             continue;
         }
-        traces += &replay_turn(name, opening, turn, loaded.clone());
+        conversations.push(replay_turn(known, opening, turn, loaded.clone()));
     }
-    traces
+    if conversations.is_empty() {
+        conversations.push(replay_turn(known, opening, &[], loaded));
+    }
+    conversations
 }
 
 fn opening_session<'l>(opening: &'l [RecordedLine], loaded: Option<&'l str>) -> Option<&'l str> {
@@ -141,12 +148,12 @@ fn opening_session<'l>(opening: &'l [RecordedLine], loaded: Option<&'l str>) -> 
 }
 
 fn replay_turn(
-    name: &str,
+    known: Option<&'static KnownAgent>,
     opening: &[RecordedLine],
     turn: &[RecordedLine],
     loaded: Option<String>,
-) -> String {
-    let mut setup = options(find_known_agent(known_name(name)));
+) -> ReplayedConversation {
+    let mut setup = options(known);
     let start = if loaded.is_some() { resumed() } else { fresh() };
     setup.native_session = loaded;
     let prompt = turn.first().map(|line| {
@@ -164,7 +171,8 @@ fn replay_turn(
     for line in opening.iter().chain(turn) {
         replay.replay_line(line);
     }
-    replay.trace.exit() + "----\n"
+    let stderr = String::new();
+    replay.trace.finish(&AgentProcessExit::Exited { code: Some(0), signal: None, stderr })
 }
 
 #[test]
@@ -173,6 +181,12 @@ fn recorded_conversations_give_the_same_rows_and_outcomes() {
     assert!(names.len() > 30, "{names:?}");
     for name in names {
         let trace = recordings("acp").join(name.replace(".io", ".trace"));
-        expect_file![trace].assert_eq(&replay(&name));
+        let known = find_known_agent(known_name(&name));
+        let conversations = replay_lines(known, &read_recording("acp", &name)).into_iter();
+        let traces = conversations.map(|it| {
+            assert_eq!(it.faults, Vec::<String>::new(), "{name}");
+            it.trace + "----\n"
+        });
+        expect_file![trace].assert_eq(&traces.collect::<String>());
     }
 }

@@ -5,6 +5,7 @@ use heeler_model::run::TokenRates;
 use proptest::prelude::*;
 
 use super::*;
+use crate::native_fork::NativeForkPoint;
 use crate::program_rows::COLLECTED_TEXT_BYTES_MAX;
 use crate::protocol_replay::RuntimeTrace;
 
@@ -31,6 +32,7 @@ pub(super) fn options(known: Option<&'static KnownAgent>) -> AcpLaunchOptions {
         injected: Vec::new(),
         working_directory: "/project".into(),
         native_session: None,
+        fork: None,
         budget: TokenBudget::default(),
     }
 }
@@ -45,7 +47,7 @@ fn open(trace: &mut RuntimeTrace<'_>, session_reply: &Json) {
     reply(trace, "session/new", session_reply);
 }
 
-fn reply(trace: &mut RuntimeTrace<'_>, method: &str, result: &Json) {
+pub(super) fn reply(trace: &mut RuntimeTrace<'_>, method: &str, result: &Json) {
     let id = trace.requests.remove(method).unwrap_or_else(|| panic!("no request {method}"));
     trace.feed(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
 }
@@ -504,10 +506,12 @@ proptest! {
         runtime.launch_spec(&fresh());
         runtime.begin(Uuid::nil());
         let effects = runtime.handle_line(&bytes);
-        prop_assert!(effects.len() <= 2);
+        // A row, and for a damaged reply the error and the end.
+        prop_assert!(effects.len() <= 3);
         crate::protocol_fuzz::drive_acp(&bytes);
         crate::protocol_fuzz::drive_codex(&bytes);
         crate::protocol_fuzz::drive_qwen(&bytes);
+        crate::protocol_fuzz::drive_claude(&bytes);
     }
 }
 
@@ -518,4 +522,58 @@ fn a_long_stream_is_recorded_in_parts() {
         "content": { "type": "text", "text": chunk } }));
     let trace = run_turn(options(None), &once(line).cycle().take(5).collect::<Vec<_>>());
     assert_eq!(trace.matches("assistant ").count(), 3, "{}", trace.len());
+}
+
+fn fork_options() -> AcpLaunchOptions {
+    let point = NativeForkPoint { session: "source".to_owned(), turn: None, is_at_end: true };
+    let fork = Some(NativeFork { point, prompt: "go on".to_owned() });
+    AcpLaunchOptions { fork, ..options(None) }
+}
+
+fn initialize(trace: &mut RuntimeTrace<'_>, capabilities: &Json) {
+    let begin = trace.runtime.begin(Uuid::nil());
+    trace.record(begin);
+    let capabilities = json!({ "sessionCapabilities": capabilities });
+    reply(trace, "initialize", &json!({ "protocolVersion": 1, "agentCapabilities": capabilities }));
+}
+
+#[test]
+fn an_agent_that_offers_forks_forks_its_own_session() {
+    let mut runtime = AcpRuntime::new("the record. go on".to_owned(), fork_options());
+    runtime.launch_spec(&fresh());
+    let mut trace = RuntimeTrace::new(&mut runtime);
+    initialize(&mut trace, &json!({ "fork": {} }));
+    assert!(trace.trace.contains("> session/fork {"), "{}", trace.trace);
+    // Some agents repeat the history of the fork.
+    trace.feed(&update(json!({ "sessionUpdate": "agent_message_chunk",
+        "content": { "type": "text", "text": "old" } })));
+    reply(&mut trace, "session/fork", &json!({ "sessionId": "s" }));
+    reply(&mut trace, "session/prompt", &json!({ "stopReason": "end_turn" }));
+    let written = trace.written.last().unwrap().to_string();
+    assert!(written.contains("\"go on\"") && !written.contains("the record"), "{written}");
+    assert!(!trace.trace.contains("old") && trace.is_done, "{}", trace.trace);
+}
+
+#[test]
+fn without_a_fork_of_its_own_an_agent_gets_the_conversation_as_text() {
+    let refused = json!({ "error": { "code": -32603, "message": "no such session" } });
+    let same = json!({ "result": { "sessionId": "source" } });
+    for (offer, answer) in [
+        (json!({}), None),
+        (json!({ "fork": {} }), Some(refused)),
+        (json!({ "fork": {} }), Some(same)),
+    ] {
+        let mut runtime = AcpRuntime::new("the record. go on".to_owned(), fork_options());
+        runtime.launch_spec(&fresh());
+        let mut trace = RuntimeTrace::new(&mut runtime);
+        initialize(&mut trace, &offer);
+        if let Some(mut answer) = answer {
+            answer["id"] = trace.requests.remove("session/fork").unwrap();
+            trace.feed(&answer);
+        }
+        reply(&mut trace, "session/new", &json!({ "sessionId": "s" }));
+        let prompt = trace.written.last().unwrap().to_string();
+        assert!(prompt.contains("the record. go on"), "{prompt}");
+        assert!(trace.trace.contains("system fork"), "{}", trace.trace);
+    }
 }

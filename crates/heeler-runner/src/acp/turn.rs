@@ -129,7 +129,7 @@ impl AcpRuntime {
                 let earlier = self.state.usage_total.replace(reported);
                 match (earlier, &self.start) {
                     (Some(earlier), _) => Some(reported.since(earlier)),
-                    (None, AcpSessionStart::New) => Some(reported),
+                    (None, AcpSessionStart::New) if !self.state.is_forked => Some(reported),
                     // The counts may include turns of earlier runs, which are counted already.
                     (None, _) => None,
                 }

@@ -27,7 +27,7 @@ use crate::process::LaunchSpec;
 use crate::runtime::{AgentQuestionKind, AgentRuntime, NextTurn, RuntimeEffect};
 
 /// ID of the runner's first request, and of the hook that enforces the policy.
-const INITIALIZE: &str = "heeler-initialize";
+pub(super) const INITIALIZE: &str = "heeler-initialize";
 const CALL_HOOK: &str = "allowed_tools";
 
 /// Time that Claude waits for the hook. It is answered at once, but while a disk is full nothing is
@@ -449,6 +449,10 @@ impl AgentRuntime for SdkRuntime {
         self.state.held_until = format!("heeler-{}", self.state.requests);
         self.state.held_messages = Some(vec![(uuid, turn.prompt.clone())]);
         steps
+    }
+
+    fn is_opening(&self) -> bool {
+        self.state.held_messages.is_some()
     }
 
     fn waits_for_tool(&self) -> bool {

@@ -4,12 +4,16 @@
 use std::collections::HashMap;
 
 use expect_test::expect_file;
+use heeler_model::outcome::AgentProcessExit;
 
 use super::tests::{fresh, options};
 use super::*;
 use crate::protocol_replay::{
-    RecordedLine, RuntimeTrace, read_recording, recording_names, recordings,
+    RecordedLine, ReplayedConversation, RuntimeTrace, read_recording, recording_names, recordings,
 };
+
+/// Methods that open a thread.
+const OPENING: [&str; 3] = ["thread/start", "thread/resume", "thread/fork"];
 
 fn is_turn(line: &RecordedLine) -> bool {
     !line.is_agents && line.method() == Some("turn/start")
@@ -28,9 +32,16 @@ impl CodexTurnReplay<'_> {
         let id = message["id"].to_string();
         match (line.is_agents, line.method()) {
             (true, Some(_)) => self.trace.feed(message),
+            (true, None) if message.is_null() => self.trace.feed_text(&line.text),
             (true, None) => {
                 let method = self.methods.get(&id).cloned().unwrap_or_default();
-                if let Some(request) = self.trace.requests.remove(&method) {
+                // The runtime may have opened its thread in another way than the recorded client.
+                let same = match OPENING.contains(&method.as_str()) {
+                    true => OPENING.iter().find(|it| self.trace.requests.contains_key(**it)),
+                    false => None,
+                };
+                let method = same.map_or(method.as_str(), |same| *same);
+                if let Some(request) = self.trace.requests.remove(method) {
                     let mut message = message.clone();
                     message["id"] = request;
                     self.trace.feed(&message);
@@ -42,9 +53,9 @@ impl CodexTurnReplay<'_> {
             }
             (false, Some("turn/steer")) => {
                 self.methods.insert(id, "turn/steer".to_owned());
-                let text = message["params"]["input"][0]["text"].as_str().unwrap();
-                let effects = self.trace.runtime.send_message(Uuid::nil(), text).unwrap();
-                self.trace.record(effects);
+                let text = message["params"]["input"][0]["text"].as_str().unwrap_or_default();
+                let effects = self.trace.runtime.send_message(Uuid::nil(), text);
+                self.trace.record(effects.unwrap_or_default());
             }
             (false, Some(method)) => {
                 self.methods.insert(id, method.to_owned());
@@ -68,40 +79,48 @@ impl CodexTurnReplay<'_> {
 }
 
 /// Replays the turns of a recording, each in a new conversation.
-fn replay(name: &str) -> String {
-    let lines = read_recording("codex", name);
+pub(crate) fn replay_lines(lines: &[RecordedLine]) -> Vec<ReplayedConversation> {
     let first = lines.iter().position(is_turn).unwrap_or(lines.len());
     let (opening, mut rest) = lines.split_at(first);
     let thread = opening.iter().find_map(|line| line.message["result"]["thread"]["id"].as_str());
-    let mut traces = String::new();
+    let mut conversations = Vec::new();
     while !rest.is_empty() {
         let end = rest[1..].iter().position(is_turn).map_or(rest.len(), |at| at + 1);
         let (turn, later) = rest.split_at(end);
         rest = later;
         // Recordings also have turns of other threads.
         if turn[0].message["params"]["threadId"].as_str() == thread {
-            traces += &replay_turn(opening, turn);
+            conversations.push(replay_turn(opening, turn));
         }
     }
-    traces
+    if conversations.is_empty() {
+        conversations.push(replay_turn(opening, &[]));
+    }
+    conversations
 }
 
-fn replay_turn(opening: &[RecordedLine], turn: &[RecordedLine]) -> String {
-    let prompt = turn[0].message["params"]["input"][0]["text"].as_str().unwrap().to_owned();
-    let mut runtime = CodexRuntime::new(prompt, options());
+fn replay_turn(opening: &[RecordedLine], turn: &[RecordedLine]) -> ReplayedConversation {
+    let prompt = turn.first().and_then(|line| line.message["params"]["input"][0]["text"].as_str());
+    let mut runtime = CodexRuntime::new(prompt.unwrap_or_default().to_owned(), options());
     runtime.launch_spec(&fresh());
     let begin = runtime.begin(Uuid::nil());
     let mut replay =
         CodexTurnReplay { trace: RuntimeTrace::new(&mut runtime), methods: HashMap::new() };
     replay.trace.record(begin);
     opening.iter().chain(turn).for_each(|line| replay.replay_line(line));
-    replay.trace.exit() + "----\n"
+    let stderr = String::new();
+    replay.trace.finish(&AgentProcessExit::Exited { code: Some(0), signal: None, stderr })
 }
 
 #[test]
 fn recorded_conversations_give_the_same_rows_and_outcomes() {
     for name in recording_names("codex") {
         let trace = recordings("codex").join(name.replace(".io", ".trace"));
-        expect_file![trace].assert_eq(&replay(&name));
+        let conversations = replay_lines(&read_recording("codex", &name)).into_iter();
+        let traces = conversations.map(|it| {
+            assert_eq!(it.faults, Vec::<String>::new(), "{name}");
+            it.trace + "----\n"
+        });
+        expect_file![trace].assert_eq(&traces.collect::<String>());
     }
 }

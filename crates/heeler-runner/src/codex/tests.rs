@@ -2,6 +2,7 @@ use heeler_model::run::TokenRates;
 use proptest::prelude::*;
 
 use super::*;
+use crate::native_fork::NativeForkPoint;
 use crate::protocol_replay::RuntimeTrace;
 
 pub(super) fn fresh() -> SessionStart {
@@ -22,6 +23,7 @@ pub(super) fn options() -> CodexLaunchOptions {
         working_directory: "/project".into(),
         is_isolated: false,
         native_session: None,
+        fork: None,
         budget: TokenBudget::default(),
     }
 }
@@ -274,4 +276,83 @@ proptest! {
         }
         trace.exit();
     }
+}
+
+#[test]
+fn a_damaged_line_ends_the_run_only_while_the_thread_is_opened() {
+    for line in ["{\"id\":1,\"resu", "{\"id\":9,\"result\":{}}", "{\"id\":[1],\"method\":\"m\"}"] {
+        let mut runtime = CodexRuntime::new("hello".to_owned(), options());
+        runtime.launch_spec(&fresh());
+        let begin = runtime.begin(Uuid::nil());
+        let mut trace = RuntimeTrace::new(&mut runtime);
+        trace.record(begin);
+        trace.feed_text("words of a shell");
+        assert!(!trace.is_done && trace.runtime.is_opening());
+        trace.feed_text(line);
+        assert!(trace.is_done && !trace.runtime.is_opening(), "{line}");
+
+        let mut runtime = CodexRuntime::new("hello".to_owned(), options());
+        runtime.launch_spec(&fresh());
+        let mut trace = RuntimeTrace::new(&mut runtime);
+        open(&mut trace);
+        trace.feed_text(line);
+        assert!(!trace.is_done && !trace.runtime.is_opening(), "{line}");
+    }
+}
+
+#[test]
+fn codex_forks_its_own_thread_or_gets_the_conversation_as_text() {
+    for has_thread in [true, false] {
+        let turn = Some("turn 1".to_owned());
+        let point = NativeForkPoint { session: "source".to_owned(), turn, is_at_end: false };
+        let fork = Some(NativeFork { point, prompt: "go on".to_owned() });
+        let setup = CodexLaunchOptions { fork, ..options() };
+        let mut runtime = CodexRuntime::new("the record. go on".to_owned(), setup);
+        runtime.launch_spec(&fresh());
+        let mut trace = RuntimeTrace::new(&mut runtime);
+        let begin = trace.runtime.begin(Uuid::nil());
+        trace.record(begin);
+        reply(&mut trace, "initialize", &json!({ "userAgent": "heeler/0.166.0 (x)" }));
+        let asked = trace.written.last().unwrap().clone();
+        assert_eq!(asked["params"]["threadId"], "source");
+        assert_eq!(asked["params"]["lastTurnId"], "turn 1");
+        let opened = json!({ "thread": { "id": "t" }, "model": "m" });
+        if has_thread {
+            reply(&mut trace, "thread/fork", &opened);
+        } else {
+            refuse(&mut trace, "thread/fork", "no rollout found");
+            reply(&mut trace, "thread/start", &opened);
+        }
+        let sent = trace.written.last().unwrap().to_string();
+        assert_eq!(sent.contains("the record"), !has_thread, "{sent}");
+        assert!(trace.trace.contains("system fork"), "{}", trace.trace);
+        reply(&mut trace, "turn/start", &json!({ "turn": { "id": "u" } }));
+        let effects = trace.runtime.handle_line(completed("completed").to_string().as_bytes());
+        let result = effects.iter().find_map(|effect| match effect {
+            RuntimeEffect::Message(message) => message.fields.get("native_turn"),
+            _ => None,
+        });
+        assert_eq!(result, Some(&json!("u")), "a later fork can end here");
+    }
+}
+
+#[test]
+fn a_limit_that_is_used_up_is_told_with_each_report_and_not_with_credits() {
+    let mut runtime = CodexRuntime::new("hello".to_owned(), options());
+    runtime.launch_spec(&fresh());
+    let mut trace = RuntimeTrace::new(&mut runtime);
+    open(&mut trace);
+    let limits = |percent: u64, has_credits: bool| {
+        let primary = json!({ "usedPercent": percent, "resetsAt": 4_000_000_000_u64 });
+        let credits = json!({ "hasCredits": has_credits, "unlimited": false });
+        let limits = json!({ "primary": primary, "credits": credits });
+        json!({ "method": "account/rateLimits/updated", "params": { "rateLimits": limits } })
+    };
+    for (percent, has_credits) in [(95, false), (95, false), (100, false), (100, false)] {
+        trace.feed(&limits(percent, has_credits));
+    }
+    assert_eq!(trace.trace.matches("limit Some(\"allowed_warning\")").count(), 1);
+    assert_eq!(trace.trace.matches("limit Some(\"rejected\")").count(), 2);
+    trace.feed(&limits(100, true));
+    assert_eq!(trace.trace.matches("limit Some(\"rejected\")").count(), 2, "{}", trace.trace);
 }

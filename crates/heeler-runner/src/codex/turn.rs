@@ -130,7 +130,8 @@ impl CodexRuntime {
         if !self.state.has_turn {
             return vec![rows::unknown_message("the end of a turn that was not running", turn)];
         }
-        (self.state.has_turn, self.state.turn) = (false, None);
+        self.state.has_turn = false;
+        let turn_id = self.state.turn.take();
         let mut effects: Vec<RuntimeEffect> = self.state.text.flush().into_iter().collect();
         let reason = if self.state.is_ending { "interrupted" } else { "no result was reported" };
         effects.extend(self.state.items.close_all(reason));
@@ -139,7 +140,13 @@ impl CodexRuntime {
         let model = self.state.model.clone();
         let text = self.state.text.last().to_owned();
         let estimated_usd = self.options.budget.add_turn(usage.as_ref());
-        let end = TurnEnd { usage, estimated_usd, model: model.as_deref(), ..TurnEnd::default() };
+        let end = TurnEnd {
+            usage,
+            estimated_usd,
+            model: model.as_deref(),
+            native_turn: turn_id.as_deref(),
+            ..TurnEnd::default()
+        };
         match turn["status"].as_str().unwrap_or_default() {
             _ if self.state.is_ending => effects.push(interrupted(end)),
             _ if self.state.exhaustion.is_some() => {
@@ -192,13 +199,17 @@ impl CodexRuntime {
         let state = &mut self.state.limits;
         state.resets_at = window["resetsAt"].as_i64();
         state.details = json!({ "primary": limits["primary"], "secondary": limits["secondary"] });
+        // An account with credits goes on beyond its limits.
+        let credits = &limits["credits"];
+        let has_credits = credits["hasCredits"] == true || credits["unlimited"] == true;
         let status = match percent {
-            _ if percent >= 100.0 => "rejected",
+            _ if percent >= 100.0 && !has_credits => "rejected",
             _ if percent >= LIMIT_WARNING_PERCENT => "allowed_warning",
             _ => "allowed",
         };
-        // Codex reports limits with each request; only a change is news.
-        if state.recorded == Some(status) {
+        // Codex reports limits with each request; only a change is news. After a limit is used up, each
+        // report counts, because a reply meanwhile would mean that it is not.
+        if state.recorded == Some(status) && status != "rejected" {
             return Vec::new();
         }
         state.recorded = Some(status);

@@ -117,6 +117,7 @@ impl RunFolderFixture {
             transcript: None,
             session_transcript: None,
             denied: heeler_model::DeniedTools::default(),
+            usage_limit: None,
         }
     }
 }

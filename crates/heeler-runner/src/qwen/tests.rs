@@ -25,7 +25,7 @@ pub(super) fn options() -> QwenLaunchOptions {
     }
 }
 
-fn initialized(session: &str) -> Json {
+pub(super) fn initialized(session: &str) -> Json {
     let capabilities = json!({ "can_handle_can_use_tool": true });
     let reply = json!({ "session_id": session, "capabilities": capabilities });
     let response = json!({ "subtype": "success", "request_id": INITIALIZE, "response": reply });
@@ -328,4 +328,24 @@ fn a_text_that_looks_like_an_error_is_one_only_if_the_turn_failed() {
         "error": { "message": text } }));
     assert!(trace.trace.contains("api error Some(429) Some(\"rate_limit\")"), "{}", trace.trace);
     assert_eq!(trace.trace.matches("[API Error").count(), 2, "{}", trace.trace);
+}
+
+#[test]
+fn a_damaged_line_ends_the_run_only_while_the_session_is_opened() {
+    let other = json!({ "type": "control_response", "response": { "request_id": "other" } });
+    for line in ["{\"type\":\"control_resp".to_owned(), other.to_string()] {
+        let mut runtime = QwenRuntime::new("hello".to_owned(), options());
+        runtime.launch_spec(&fresh());
+        runtime.begin(Uuid::nil());
+        let mut trace = RuntimeTrace::new(&mut runtime);
+        trace.feed_text("words of a shell");
+        assert!(!trace.is_done && trace.runtime.is_opening());
+        trace.feed_text(&line);
+        assert!(trace.is_done && !trace.runtime.is_opening(), "{line}");
+
+        let mut runtime = QwenRuntime::new("hello".to_owned(), options());
+        let mut trace = open(&mut runtime, &fresh());
+        trace.feed_text(&line);
+        assert!(!trace.is_done, "{line}");
+    }
 }

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 
 use super::DaemonLink;
 use super::host::RunnerHost;
+use crate::deadlines::OPENING_TIME_MAX;
 use crate::event_loop::{COMPANION_WAIT_MAX, SNAPSHOT_TIME_MAX};
 use crate::line_reader::LineLimits;
 use crate::memory::available_memory;
@@ -28,6 +29,8 @@ pub(crate) struct RunnerDependencies {
     pub(crate) runtime: fn(&RuntimeContext<'_>) -> Result<Box<dyn AgentRuntime>, String>,
     /// Longest time for which the end of a turn waits for other processes of an agent that may stay.
     pub(crate) companion_wait_max: Duration,
+    /// Time that an agent may take to open its session.
+    pub(crate) opening_time_max: Duration,
     /// Memory of the machine that programs can get.
     pub(crate) available_memory: fn() -> Option<u64>,
 }
@@ -40,6 +43,7 @@ impl Default for RunnerDependencies {
             snapshot_time_max: SNAPSHOT_TIME_MAX,
             runtime: build_runtime,
             companion_wait_max: COMPANION_WAIT_MAX,
+            opening_time_max: OPENING_TIME_MAX,
             available_memory,
         }
     }

@@ -4,6 +4,7 @@
 //! holds everything that the fork takes over. Start at [`RunExecutor::resolve_session_start`].
 
 use camino::Utf8Path;
+use heeler_config::RuntimeType;
 use heeler_model::error_chain;
 use heeler_model::job_row::{JobRow, JobRowKind};
 use heeler_model::message::parse_row;
@@ -12,7 +13,9 @@ use heeler_transcript::{DiskError, PageBoundary, read_range};
 use uuid::Uuid;
 
 use super::executor::RunExecutor;
+use crate::codex::CODEX_AGENT;
 use crate::conversation_text::is_handed_over;
+use crate::native_fork::find_native_fork;
 use crate::{native_session, session};
 
 /// Number of transcript rows read per page, from the end.
@@ -32,7 +35,17 @@ impl RunExecutor<'_> {
         let native_file =
             self.native_sessions_folder().and_then(|folder| self.find_native_session(&folder, id));
         if is_handed_over {
-            let reason = format!("{}; the agent gets the conversation as text", plan.reason);
+            let agent = match self.spec.runtime {
+                RuntimeType::Codex => CODEX_AGENT,
+                _ => self.agent_program(),
+            };
+            let native = find_native_fork(self.spec, agent).map_err(|error| error_chain(&error))?;
+            // The agent tells whether it can, and a row of the runtime says so.
+            let how = match native {
+                Some(_) => "the agent forks its own session if it can",
+                None => "the agent gets the conversation as text",
+            };
+            let reason = format!("{}; {how}", plan.reason);
             let id = id.clone();
             // An interrupted run has sent the conversation already.
             return Ok(match native_file {

@@ -128,7 +128,8 @@ pub(super) async fn prepare_run(
         tally,
         control,
         questions: RunQuestions::new(dir, host.result_key.clone()),
-        deadlines: RunDeadlines::new(&spec.limits, Instant::now()),
+        deadlines: RunDeadlines::new(&spec.limits, Instant::now())
+            .with_opening_time_max(dependencies.opening_time_max),
         lines: AgentLineReader::new(dir, &redactor, dependencies.lines),
         redactor,
         signals,

@@ -114,7 +114,7 @@ impl RunExecutor<'_> {
     }
 
     /// Returns the name that the run records for the agent's program.
-    fn agent_program(&self) -> &str {
+    pub(super) fn agent_program(&self) -> &str {
         match &self.host.brief.work {
             RuntimeLaunchSpec::Acp(program)
             | RuntimeLaunchSpec::Codex(program)
@@ -162,8 +162,16 @@ impl RunExecutor<'_> {
     }
 
     pub(super) fn base_result(&self, end: RunEnd, conclusion: RunOutcome) -> RunResult {
-        let RunOutcome { exit_reason, stop_reason, summary, error, cost, output, denied } =
-            conclusion;
+        let RunOutcome {
+            exit_reason,
+            stop_reason,
+            summary,
+            error,
+            cost,
+            output,
+            denied,
+            usage_limit,
+        } = conclusion;
         RunResult {
             protocol: PROTOCOL,
             run: self.spec.run,
@@ -184,6 +192,7 @@ impl RunExecutor<'_> {
             transcript: None,
             session_transcript: None,
             denied,
+            usage_limit,
         }
     }
 

@@ -11,6 +11,7 @@ mod hand_over;
 #[cfg(target_os = "linux")]
 mod kept;
 mod limits;
+mod opening;
 mod requests;
 mod retries;
 mod signatures;

@@ -172,6 +172,7 @@ fn how_a_run_ended_is_kept_whole() {
         transcript: None,
         session_transcript: None,
         denied: heeler_model::DeniedTools::default(),
+        usage_limit: None,
     };
     let written = result.clone();
     commit(&store, move |tx| tx.set_run_result(id, &written));

@@ -1,0 +1,6 @@
+# cmd: opencode run --format json --thinking
+# exit: 0  wall: 24.31s
+  23.655 < {"type":"step_start","timestamp":1794826987213,"sessionID":"ses_e1bf9c245ffeOZ2n1sU3KQ7MLV","part":{"id":"prt_1e40661970011K7sSA2Aisugvu","messageID":"msg_1e4065081001opVbgK0NK5MIqi","sessionID":"ses_e1bf9c245ffeOZ2n1sU3KQ7MLV","type":"step-start"}}
+  23.655 < {"type":"reasoning","timestamp":1794826987214,"sessionID":"ses_e1bf9c245ffeOZ2n1sU3KQ7MLV","part":{"id":"prt_1e40661b2001IdtOh8tGLGY8ra","messageID":"msg_1e4065081001opVbgK0NK5MIqi","sessionID":"ses_e1bf9c245ffeOZ2n1sU3KQ7MLV","type":"reasoning","text":"hmm","time":{"start":1794826985906,"end":1794826985930}}}
+  23.655 < {"type":"text","timestamp":1794826987214,"sessionID":"ses_e1bf9c245ffeOZ2n1sU3KQ7MLV","part":{"id":"prt_1e40661de001qXegGI4CjWKf60","messageID":"msg_1e4065081001opVbgK0NK5MIqi","sessionID":"ses_e1bf9c245ffeOZ2n1sU3KQ7MLV","type":"text","text":"hi there","time":{"start":1794826985950,"end":1794826985974}}}
+  23.655 < {"type":"step_finish","timestamp":1794826987214,"sessionID":"ses_e1bf9c245ffeOZ2n1sU3KQ7MLV","part":{"id":"prt_1e4066238001aUgwFaNsWkYQeS","reason":"stop","messageID":"msg_1e4065081001opVbgK0NK5MIqi","sessionID":"ses_e1bf9c245ffeOZ2n1sU3KQ7MLV","type":"step-finish","tokens":{"total":1050,"input":600,"output":43,"reasoning":7,"cache":{"write":0,"read":400}},"cost":0.00074}}

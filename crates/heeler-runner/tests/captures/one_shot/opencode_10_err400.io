@@ -1,0 +1,3 @@
+# cmd: opencode run --format json
+# exit: 1  wall: 22.29s
+  21.750 < {"type":"error","timestamp":1794827131136,"sessionID":"ses_e1bf7911affe0K0WFW042Iabg5","error":{"name":"APIError","data":{"message":"mock says 400","statusCode":400,"isRetryable":false,"responseHeaders":{"content-length":"101","content-type":"application/json","date":"Mon, 16 Nov 2026 11:05:30 GMT","server":"BaseHTTP/0.6 Python/3.11.7","x-request-id":"req_mock12"},"responseBody":"{\"error\": {\"message\": \"mock says 400\", \"type\": \"invalid_request_error\", \"param\": null, \"code\": null}}","metadata":{"url":"http://127.0.0.1:36355/v1/chat/completions"}}}}

@@ -1,0 +1,3 @@
+# cmd: opencode run --format json
+# exit: 1  wall: 17.53s
+  17.140 < {"type":"error","timestamp":1794827148828,"sessionID":"ses_e1bf73eb7ffeXvEEiWfX0XtY7b","error":{"name":"APIError","data":{"message":"mock says 401","statusCode":401,"isRetryable":false,"responseHeaders":{"content-length":"114","content-type":"application/json","date":"Mon, 16 Nov 2026 11:05:48 GMT","server":"BaseHTTP/0.6 Python/3.11.7","x-request-id":"req_mock14"},"responseBody":"{\"error\": {\"message\": \"mock says 401\", \"type\": \"invalid_request_error\", \"param\": null, \"code\": \"invalid_api_key\"}}","metadata":{"url":"http://127.0.0.1:36355/v1/chat/completions"}}}}

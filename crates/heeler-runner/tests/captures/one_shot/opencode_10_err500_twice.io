@@ -1,0 +1,5 @@
+# cmd: opencode run --format json
+# exit: 0  wall: 31.29s
+  29.998 < {"type":"step_start","timestamp":1794827205433,"sessionID":"ses_e1bf681bdffe0DfrJFST10Ow6R","part":{"id":"prt_1e409baf2001rdqMNm6mVclJ2W","messageID":"msg_1e40997b4001Ur8T340t0spemk","sessionID":"ses_e1bf681bdffe0DfrJFST10Ow6R","type":"step-start"}}
+  30.007 < {"type":"text","timestamp":1794827205439,"sessionID":"ses_e1bf681bdffe0DfrJFST10Ow6R","part":{"id":"prt_1e409bb01001Q6aW9PrRZNZTee","messageID":"msg_1e40997b4001Ur8T340t0spemk","sessionID":"ses_e1bf681bdffe0DfrJFST10Ow6R","type":"text","text":"ok","time":{"start":1794827205377,"end":1794827205389}}}
+  30.007 < {"type":"step_finish","timestamp":1794827205439,"sessionID":"ses_e1bf681bdffe0DfrJFST10Ow6R","part":{"id":"prt_1e409bb1a001DIJzK6Wdd0KSjl","reason":"stop","messageID":"msg_1e40997b4001Ur8T340t0spemk","sessionID":"ses_e1bf681bdffe0DfrJFST10Ow6R","type":"step-finish","tokens":{"total":120,"input":100,"output":20,"reasoning":0,"cache":{"write":0,"read":0}},"cost":0.00014}}

@@ -1,0 +1,5 @@
+# cmd: opencode run --format json
+# exit: 0  wall: 17.96s
+  17.610 < {"type":"step_start","timestamp":1794827224349,"sessionID":"ses_e1bf62104ffe4vbQIpzil1xx2V","part":{"id":"prt_1e40a04a1001HEafk8Ha09tuOK","messageID":"msg_1e409f4ea001RxsIKO4l2bovQN","sessionID":"ses_e1bf62104ffe4vbQIpzil1xx2V","type":"step-start"}}
+  17.611 < {"type":"text","timestamp":1794827224349,"sessionID":"ses_e1bf62104ffe4vbQIpzil1xx2V","part":{"id":"prt_1e40a04c30018YSON7UWAbOKMD","messageID":"msg_1e409f4ea001RxsIKO4l2bovQN","sessionID":"ses_e1bf62104ffe4vbQIpzil1xx2V","type":"text","text":"recovered","time":{"start":1794827224259,"end":1794827224303}}}
+  17.611 < {"type":"step_finish","timestamp":1794827224349,"sessionID":"ses_e1bf62104ffe4vbQIpzil1xx2V","part":{"id":"prt_1e40a04fd001xIaP9crhQPiCxt","reason":"stop","messageID":"msg_1e409f4ea001RxsIKO4l2bovQN","sessionID":"ses_e1bf62104ffe4vbQIpzil1xx2V","type":"step-finish","tokens":{"total":120,"input":100,"output":20,"reasoning":0,"cache":{"write":0,"read":0}},"cost":0.00014}}

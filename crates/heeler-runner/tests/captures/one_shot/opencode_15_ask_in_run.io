@@ -1,0 +1,6 @@
+# cmd: opencode run --format json
+# exit: 0  wall: 46.68s
+  34.571 < {"type":"step_start","timestamp":1794829023096,"sessionID":"ses_e1bdab6f6ffe3348iDX5I95JJ4","part":{"id":"prt_1e42574cb001Pn4ZeoXyY5ZsUv","messageID":"msg_1e4256a7b001G59DsTztMvSW7h","sessionID":"ses_e1bdab6f6ffe3348iDX5I95JJ4","type":"step-start"}}
+  45.073 E [93m[1m! [0mpermission requested: bash (touch a.txt, echo made); auto-rejecting
+  45.668 < {"type":"tool_use","timestamp":1794829034223,"sessionID":"ses_e1bdab6f6ffe3348iDX5I95JJ4","part":{"type":"tool","tool":"bash","callID":"call_s0_87293249de394fe3","state":{"status":"error","input":{"command":"touch a.txt && echo made"},"error":"The user rejected permission to use this specific tool call.","time":{"start":1794829023019,"end":1794829033733}},"id":"prt_1e425750d001fOaaKXDS8AUD0F","sessionID":"ses_e1bdab6f6ffe3348iDX5I95JJ4","messageID":"msg_1e4256a7b001G59DsTztMvSW7h"}}
+  45.669 < {"type":"step_finish","timestamp":1794829034224,"sessionID":"ses_e1bdab6f6ffe3348iDX5I95JJ4","part":{"id":"prt_1e425a14c0010T4LOFObiCFAzx","reason":"tool-calls","messageID":"msg_1e4256a7b001G59DsTztMvSW7h","sessionID":"ses_e1bdab6f6ffe3348iDX5I95JJ4","type":"step-finish","tokens":{"total":120,"input":100,"output":20,"reasoning":0,"cache":{"write":0,"read":0}},"cost":0.00014}}
