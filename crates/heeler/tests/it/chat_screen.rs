@@ -119,7 +119,7 @@ fn words_are_on_the_screen_before_they_are_all_said_and_esc_interrupts_them() {
         * thinking TIME · Esc interrupts
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead"#]]);
+        lead · $0.00"#]]);
     assert_eq!(session(&fleet).1, ["user go"], "what is not said to its end is no entry");
     pty.type_in(ESC);
     pty.check(&expect![[r#"
@@ -129,7 +129,7 @@ fn words_are_on_the_screen_before_they_are_all_said_and_esc_interrupts_them() {
           interrupted
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 26 tokens"#]]);
+        lead · $0.00 · 26 tokens"#]]);
     let said = ["user go", "assistant These words come;", "system interrupted"];
     assert_eq!(session(&fleet).1, said, "what it has said is kept");
     leave(pty);
@@ -235,7 +235,7 @@ fn requests_and_questions_are_answered_in_their_place() {
         ● It is green.
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 267 tokens"#]]);
+        lead · $0.00 · 267 tokens"#]]);
     assert_eq!(fleet.read("a.txt"), "hi");
     assert!(!fleet.file("b.txt").exists());
     leave(pty);
@@ -327,7 +327,7 @@ fn ctrl_z_gives_the_terminal_to_the_shell_until_fg() {
         ● After.
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         › half
-        lead · 88 tokens"#]]);
+        lead · $0.00 · 88 tokens"#]]);
     pty.type_in("\x15");
     pty.hides("half");
     pty.type_in(CTRL_D);
@@ -355,7 +355,7 @@ fn commands_of_the_person_run_here_and_files_are_found_by_a_part_of_their_name()
           (goes with your next message)
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 1 output attached"#]]);
+        lead · $0.00 · context 0% · 1 output attached"#]]);
     pty.type_in("!!echo only shown\r");
     pty.shows("  only shown");
     pty.type_in("why?\r");

@@ -195,7 +195,7 @@ fn what_a_worker_asks_is_answered_where_the_person_is() {
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
         [main] ada ▶ +2
-        lead · 88 tokens"#]]);
+        lead · $0.00 · 88 tokens"#]]);
     assert!(!fleet.file("a.txt").exists());
     pty.type_in("1");
     pty.check(&expect![[r#"
@@ -206,7 +206,7 @@ fn what_a_worker_asks_is_answered_where_the_person_is() {
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
         [main] ada ✓ +4
-        lead · 88 tokens"#]]);
+        lead · $0.00 · 88 tokens"#]]);
     assert_eq!(fleet.read("a.txt"), "hi");
     leave(pty);
 }
