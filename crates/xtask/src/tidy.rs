@@ -23,7 +23,7 @@ const ROW_KEYS: [&str; 6] =
     ["type", "subtype", "content", "tool_name", "tool_use_id", "parent_tool_use_id"];
 
 /// Files and folders that may read such keys, each with the reason.
-const ROW_KEY_READERS: [(&str, &str); 20] = [
+const ROW_KEY_READERS: [(&str, &str); 21] = [
     ("crates/heeler-connect/src/slack_frame.rs", "parses messages of Slack"),
     ("crates/heeler-connect/src/discord.rs", "parses channels of Discord"),
     ("crates/heeler-connect/src/discord_frame.rs", "parses messages of Discord"),
@@ -38,6 +38,7 @@ const ROW_KEY_READERS: [(&str, &str); 20] = [
     ("crates/heeler-runner/src/qwen", "parses messages of Qwen Code"),
     ("crates/heeler-runner/src/program_rows.rs", "reads the plan of an ACP agent"),
     ("crates/heeler-runner/src/protocol_replay.rs", "describes messages, in tests only"),
+    ("crates/heeler-runner/src/captured_output.rs", "parses captures, in tests only"),
     ("crates/heeler-runner/src/claude", "parses Claude's stream and control requests"),
     ("crates/heeler-runner/src/scripted", "plays Claude's part of the stream"),
     ("crates/heeler-store/src/native", "parses session files of agent programs"),

@@ -100,10 +100,10 @@ struct InitAgentArgs {
     /// No effect: agents have no container by default (herdctl's flag)
     #[arg(long, hide = true, conflicts_with = "docker")]
     no_docker: bool,
-    /// Refused: there is no Discord connector (herdctl's flag)
+    /// Refused: a bot is set up by `heeler connect discord` (herdctl's flag)
     #[arg(long, hide = true)]
     discord: bool,
-    /// Refused: there is no Slack connector (herdctl's flag)
+    /// Refused: an app is set up by `heeler connect slack` (herdctl's flag)
     #[arg(long, hide = true)]
     slack: bool,
     #[command(flatten)]
@@ -264,12 +264,14 @@ fn refuse_missing_features(args: &InitAgentArgs) -> CommandResult {
             "an agent gets its container from the config, not from a flag",
             "leave out --docker, and set `docker: {enabled: true, image: …}` in the fleet file's `defaults`",
         ),
-        () if args.discord => {
-            refuse("there is no Discord connector", "heeler trigger AGENT --channel discord/ID")
-        }
-        () if args.slack => {
-            refuse("there is no Slack connector", "heeler trigger AGENT --channel slack/ID")
-        }
+        () if args.discord => refuse(
+            "an agent gets its Discord bot from the config, not from a flag",
+            "leave out --discord, then: heeler connect discord",
+        ),
+        () if args.slack => refuse(
+            "an agent gets its Slack app from the config, not from a flag",
+            "leave out --slack, then: heeler connect slack",
+        ),
         () => Ok(()),
     }
 }
