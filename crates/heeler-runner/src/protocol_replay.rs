@@ -63,7 +63,7 @@ pub(crate) struct ReplayedConversation {
     pub(crate) is_done: bool,
     /// Lines that the runtime wrote, as far as they are JSON.
     pub(crate) written: Vec<Json>,
-    /// What no runtime may do: leave a call without a result or a request without a reply.
+    /// Errors of the runtime: calls without a result, and requests without a reply.
     pub(crate) faults: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
 //! A real PostgreSQL server for tests: a private cluster in a temporary folder, on a unix socket or on
 //! the network, and a connection pool before it.
 //!
-//! `initdb` refuses root, so the server runs as the user `postgres` or `nobody` then. A replica follows a
+//! `initdb` refuses to run as root. Root therefore starts the server as `postgres` or `nobody`. A replica follows a
 //! cluster by streaming replication, and can take its place. Start at [`PostgresCluster::start`].
 
 use std::os::unix::fs::PermissionsExt as _;
