@@ -88,6 +88,8 @@ mod work_access;
 mod work_source;
 pub mod workflow;
 mod yaml;
+mod yaml_edit;
+mod yaml_emit;
 
 pub use agent::{AgentConfig, AgentIdentity, Budget, CheckoutConfig, InstanceLimits};
 pub use agent_api::ApiCureWords;
@@ -194,3 +196,4 @@ pub use web::{WebOrigin, WebPort};
 pub use words::UnknownWordError;
 pub use work_source::{RepoName, WorkAuth, WorkLabels, WorkSource, WorkSourceType};
 pub use yaml::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX, TEXT_BYTES_MAX};
+pub use yaml_edit::{YamlEditError, YamlPathStep, read_yaml_values, set_yaml_value};

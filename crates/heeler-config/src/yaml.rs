@@ -69,22 +69,6 @@ impl YamlNode {
         self.kind == YamlKind::Null
     }
 
-    /// Returns true if two nodes have the same content, regardless of position.
-    pub(crate) fn has_same_content(&self, other: &YamlNode) -> bool {
-        match (&self.kind, &other.kind) {
-            (YamlKind::List(a), YamlKind::List(b)) => {
-                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.has_same_content(b))
-            }
-            (YamlKind::Map(a), YamlKind::Map(b)) => {
-                let same = |((ka, va), (kb, vb)): (&(YamlKey, YamlNode), &(YamlKey, YamlNode))| {
-                    ka.text == kb.text && va.has_same_content(vb)
-                };
-                a.len() == b.len() && a.iter().zip(b).all(same)
-            }
-            (a, b) => a == b,
-        }
-    }
-
     /// Describes the value for messages. A value from the environment may be secret, so it is named
     /// by its variable and never shown.
     pub(crate) fn describe(&self) -> String {

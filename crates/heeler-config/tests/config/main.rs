@@ -20,6 +20,7 @@ mod rights;
 mod templates;
 mod values;
 mod variables;
+mod yaml_edit;
 
 use std::collections::BTreeMap;
 use std::io;
