@@ -90,7 +90,7 @@ pub fn has_agent_process(state_dir: &Utf8Path, orphan_age_max: Duration) -> bool
     let Ok(entries) = std::fs::read_dir("/proc") else { return false };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     // Agents of other users cannot write what belongs to this one.
-    let pids = pids.filter(|pid| !own.contains(pid) && user_of(*pid) == Some(user));
+    let pids = pids.filter(|pid| !own.contains(pid) && is_marked_process_of(*pid, user));
     pids.filter_map(|pid| agent_mark_origin(pid, &own)).any(|origin| match origin {
         AgentMarkOrigin::NoAgent => false,
         AgentMarkOrigin::Orphan { first } => {
@@ -150,11 +150,18 @@ fn process_age(pid: u32) -> Option<Duration> {
     Some(uptime.saturating_sub(ticks(start_time(pid)?)))
 }
 
-/// Returns the real user of a process. The owner of its folder is root if it hides its memory.
-fn user_of(pid: u32) -> Option<u32> {
-    let status = read_process_file(pid, "status")?;
+/// Finds the real user in the content of the file `status` of a process. The owner of the folder of a
+/// process that hides its memory is root.
+fn user_of(status: &str) -> Option<u32> {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     users.split_whitespace().next()?.parse().ok()
+}
+
+/// Returns true if a process of this user carries the mark. One file tells both: this is asked about
+/// every process of the machine.
+fn is_marked_process_of(pid: u32, user: u32) -> bool {
+    let status = read_process_file(pid, "status");
+    status.is_some_and(|status| parse_mark(&status) == Some(true) && user_of(&status) == Some(user))
 }
 
 /// Returns true if a process carries the mark; `None` if it cannot be inspected.
@@ -393,8 +400,10 @@ mod tests {
 
     #[test]
     fn the_user_of_a_process_is_the_one_that_runs_it() {
-        assert_eq!(user_of(std::process::id()), Some(rustix::process::getuid().as_raw()));
-        assert_eq!(user_of(u32::MAX), None);
+        let status = read_process_file(std::process::id(), "status").unwrap();
+        assert_eq!(user_of(&status), Some(rustix::process::getuid().as_raw()));
+        assert_eq!(user_of(""), None);
+        assert!(!is_marked_process_of(u32::MAX, 0));
     }
 
     #[test]
