@@ -25,9 +25,12 @@ const PROGRAM_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, Default)]
 pub struct ConfigFileRecorder {
     read: RefCell<BTreeMap<Utf8PathBuf, RecordedConfigFile>>,
-    /// Texts that are about to be written, by the real path of the file.
-    drafts: BTreeMap<Utf8PathBuf, String>,
+    drafts: ConfigDrafts,
 }
+
+/// Texts that are about to be written, by the real path of the file. `None` stands for a file that is
+/// about to be removed.
+pub type ConfigDrafts = BTreeMap<Utf8PathBuf, Option<String>>;
 
 #[derive(Debug)]
 struct RecordedConfigFile {
@@ -38,7 +41,7 @@ struct RecordedConfigFile {
 
 impl ConfigFileRecorder {
     /// Creates a recorder that reads these texts in place of the files, by their real paths.
-    pub fn with_drafts(drafts: BTreeMap<Utf8PathBuf, String>) -> ConfigFileRecorder {
+    pub fn with_drafts(drafts: ConfigDrafts) -> ConfigFileRecorder {
         ConfigFileRecorder { drafts, ..ConfigFileRecorder::default() }
     }
 
@@ -55,13 +58,14 @@ impl ConfigFileRecorder {
     fn read_as(&self, kind: ConfigFileKind, path: &Utf8Path) -> io::Result<String> {
         let mut read = self.read.borrow_mut();
         let file = read.entry(normalize(path)).or_insert_with(|| match self.draft(path) {
-            Some(draft) => RecordedConfigFile::new(kind, Ok(draft.as_bytes().to_vec())),
+            Some(Some(draft)) => RecordedConfigFile::new(kind, Ok(draft.as_bytes().to_vec())),
+            Some(None) => RecordedConfigFile::new(kind, Err(io::ErrorKind::NotFound.into())),
             None => RecordedConfigFile::new(kind, read_bytes(path)),
         });
         file.text.clone().map_err(|(kind, message)| io::Error::new(kind, message))
     }
 
-    fn draft(&self, path: &Utf8Path) -> Option<&String> {
+    fn draft(&self, path: &Utf8Path) -> Option<&Option<String>> {
         if self.drafts.is_empty() {
             return None;
         }
@@ -79,7 +83,20 @@ impl ConfigFileRecorder {
 
     /// Lists the workflow files of a folder.
     pub fn list_workflows(&self, folder: &Utf8Path) -> Vec<Utf8PathBuf> {
-        let files = list_workflow_files(folder);
+        let mut files = list_workflow_files(folder);
+        files.retain(|file| self.draft(file) != Some(&None));
+        let real = folder.canonicalize_utf8().unwrap_or_else(|_| normalize(folder));
+        for (path, _) in self.drafts.iter().filter(|(_, text)| text.is_some()) {
+            // A draft is a file of the folder itself.
+            let Some(name) = path.strip_prefix(&real).ok().filter(|name| is_workflow_file(name))
+            else {
+                continue;
+            };
+            let file = folder.join(name);
+            if let Err(place) = files.binary_search(&file) {
+                files.insert(place, file);
+            }
+        }
         let content = folder_content(ConfigFileKind::WorkflowFolder, &files);
         let text = Err((io::ErrorKind::IsADirectory, "it is a folder".to_owned()));
         self.read.borrow_mut().insert(normalize(folder), RecordedConfigFile { content, text });
@@ -240,10 +257,19 @@ fn add_workflow_files(folder: &Utf8Path, depth: usize, found: &mut Vec<Utf8PathB
         if is_folder && depth < WORKFLOW_DEPTH_MAX && !["prompts", "skills"].contains(&name) {
             add_workflow_files(path, depth + 1, found);
         }
-        if !is_folder && matches!(path.extension(), Some("yaml" | "yml")) {
+        if !is_folder && has_yaml_extension(path) {
             found.push(path.to_owned());
         }
     }
+}
+
+fn has_yaml_extension(path: &Utf8Path) -> bool {
+    matches!(path.extension(), Some("yaml" | "yml"))
+}
+
+/// Returns true if a path below the folder of workflows is a workflow file directly in it.
+fn is_workflow_file(path: &Utf8Path) -> bool {
+    path.components().count() == 1 && has_yaml_extension(path)
 }
 
 /// Lists the files of a skill, sorted. Names that begin with a dot are left out.

@@ -80,7 +80,7 @@ pub use command::{
     WebhookWorkflowInputs,
 };
 pub use commit::{CommitError, CommittedRun};
-pub use config_files::{ConfigFileRecorder, list_skill_files, list_workflow_files};
+pub use config_files::{ConfigDrafts, ConfigFileRecorder, list_skill_files, list_workflow_files};
 pub use config_guard::ConfigGuard;
 pub use containers::{
     ContainerSurvey, EngineSurvey, OrphanContainer, OrphanReason, SessionContainer,

@@ -40,6 +40,7 @@ pub const ALL_ASSETS: &[StaticAsset] = &[
     asset!("work.css", "text/css; charset=utf-8"),
     asset!("palette.js", SCRIPT),
     asset!("config.js", SCRIPT),
+    asset!("config-form.js", SCRIPT),
     asset!("manifest.webmanifest", "application/manifest+json"),
     asset!("transcript.js", SCRIPT),
     asset!("answer.js", SCRIPT),

@@ -1,5 +1,6 @@
-//! Page that edits config files: a form for new agents and the YAML beside it, with the faults and the
-//! difference before anything is saved. The script loads and saves the files.
+//! Page that edits config files: forms for agents, schedules and workflows, and the YAML beside them,
+//! with the faults, the graph and the difference before anything is saved. The script loads and saves
+//! the files.
 
 use maud::{Markup, html};
 
@@ -13,8 +14,8 @@ pub fn page(frame: &PageFrame) -> Markup {
         div.head { h1 { "Edit the config" } }
         p.banner.warn.no-script role="note" { "This page needs scripts. " code { "heeler config edit" } " edits the files in a terminal." }
         div.split.even data-config-editor {
-            div.stack { (file_card()) (agent_form()) (removal_card()) }
-            div.stack { (text_card()) (result_card()) }
+            div.stack { (file_card()) (agent_form()) (workflow_form()) (fields_card()) (removal_card()) }
+            div.stack { (text_card()) (graph_card()) (result_card()) }
         }
     };
     frame.page(DashboardSection::Settings, "Edit the config", content)
@@ -26,8 +27,11 @@ fn file_card() -> Markup {
             header { h2 #h-file { "File" } }
             div.pad.stack-s {
                 div.field {
-                    label for="config-file" { "Edit this file, or add an agent" }
-                    select #config-file { option value="" { "New agent" } }
+                    label for="config-file" { "Edit this file, or add an agent or a workflow" }
+                    select #config-file {
+                        option value="" { "New agent" }
+                        option value="+workflow" { "New workflow" }
+                    }
                 }
                 p.note #config-agents {}
             }
@@ -63,12 +67,48 @@ fn agent_form() -> Markup {
     }
 }
 
+/// Renders the form that writes the text of a new workflow.
+fn workflow_form() -> Markup {
+    html! {
+        section.card #config-workflow-form hidden aria-labelledby="h-workflow" {
+            header { h2 #h-workflow { "New workflow" } span.note.end { "fills the text beside" } }
+            form.pad.stack-s #workflow-form autocomplete="off" {
+                div.field { label for="w-name" { "Name" } input #w-name name="name" required maxlength="64" pattern="[a-zA-Z0-9][a-zA-Z0-9_\\-]*"; }
+                div.field { label for="w-about" { "Purpose" } input #w-about name="description"; }
+                div.field { label for="w-agent" { "Agent" } input #w-agent name="agent"; }
+                div.field { label for="w-phase" { "First phase" } input #w-phase name="phase" placeholder="work"; }
+                div.field { label for="w-prompt" { "Its prompt" } textarea #w-prompt name="prompt" rows="3" {} }
+                div.field { label { input #w-gate name="gate" type="checkbox"; " Wait for an approval after it" } }
+            }
+        }
+    }
+}
+
+/// Renders the card for the fields of an existing file, which the script fills.
+fn fields_card() -> Markup {
+    html! {
+        section.card #config-fields hidden aria-labelledby="h-fields" {
+            header { h2 #h-fields { "Values" } span.note.end { "change the text beside" } }
+            div.pad.stack-s #config-field-list {}
+        }
+    }
+}
+
+fn graph_card() -> Markup {
+    html! {
+        section.card #config-drawing hidden aria-labelledby="h-graph" {
+            header { h2 #h-graph { "Graph" } }
+            div #config-graph {}
+        }
+    }
+}
+
 fn removal_card() -> Markup {
     html! {
         section.card #config-removal hidden aria-labelledby="h-remove" {
             header { h2 #h-remove { "Remove" } }
             div.pad.stack-s {
-                p.small { "The agent is taken out of the config, and its file is moved to the trash of the state directory. Its jobs and sessions stay." }
+                p.small { "It is taken out of the config, and its file is moved to the trash of the state directory. Jobs, sessions and runs stay." }
                 button.button.danger #config-remove type="button" { "Remove the agent" }
             }
         }

@@ -24,7 +24,10 @@ pub fn page(frame: &PageFrame, found: &WorkflowPage) -> Markup {
     let content = html! {
         div.head {
             h1 { "Workflows" }
-            div.tools { a.button href="/runs" { "All runs" } }
+            div.tools {
+                @if frame.can_administer() { a.button href="/config?new=workflow" { "New workflow" } }
+                a.button href="/runs" { "All runs" }
+            }
         }
         div.stack #faulty data-live { @for one in &found.faulty { (faulty_file(one)) } }
         section.card #list data-live aria-label="Workflows" {
@@ -112,7 +115,7 @@ pub fn workflow_page(frame: &PageFrame, it: &WorkflowDetails) -> Markup {
         div.run {
             section.card aria-labelledby="h-graph" {
                 header { h2 #h-graph { "Graph" } }
-                (graph::svg(&it.phases.iter().map(|phase| graph_node(phase, "")).collect::<Vec<_>>(), "Phases and their dependencies"))
+                (phase_graph(&it.phases))
             }
             div.stack {
                 @if frame.can_operate() { (form(it)) }
@@ -128,6 +131,16 @@ pub fn workflow_page(frame: &PageFrame, it: &WorkflowDetails) -> Markup {
     frame.page(DashboardSection::Workflows, &it.name, content)
 }
 
+/// Draws the phases of a workflow that is being edited.
+pub fn draft_graph(phases: &[PhaseDescription]) -> String {
+    phase_graph(phases).into_string()
+}
+
+fn phase_graph(phases: &[PhaseDescription]) -> Markup {
+    let nodes: Vec<GraphNode> = phases.iter().map(|phase| graph_node(phase, "")).collect();
+    graph::svg(&nodes, "Phases and their dependencies")
+}
+
 fn head(frame: &PageFrame, it: &WorkflowDetails) -> Markup {
     let api = encode_path("/api/v1/workflows", &[&it.name]);
     let (verb, word) = if it.enabled { ("disable", "Disable") } else { ("enable", "Enable") };
@@ -137,7 +150,10 @@ fn head(frame: &PageFrame, it: &WorkflowDetails) -> Markup {
             h1 { (isolated_text(&it.name)) }
             (switch_state(it.enabled))
             @if frame.can_operate() {
-                div.tools { button.button type="button" data-action={ "POST " (api) "/" (verb) } { (word) } }
+                div.tools {
+                    @if frame.can_administer() { a.button href=(url_with_params("/config", &[("workflow", &it.name)])) { "Edit" } }
+                    button.button type="button" data-action={ "POST " (api) "/" (verb) } { (word) }
+                }
             }
         }
         @if let Some(text) = &it.description { (markdown(text)) }

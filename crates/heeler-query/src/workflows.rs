@@ -277,6 +277,11 @@ pub struct ConfigFaultSummary {
     pub help: Option<String>,
 }
 
+/// Describes the phases of a workflow.
+pub fn describe_phases(workflow: &Workflow) -> Vec<PhaseDescription> {
+    workflow.phases.iter().map(|phase| PhaseDescription::of(workflow, phase)).collect()
+}
+
 impl From<&ConfigFault> for ConfigFaultSummary {
     fn from(fault: &ConfigFault) -> ConfigFaultSummary {
         ConfigFaultSummary {
@@ -434,7 +439,6 @@ impl WorkflowDetails {
         let workflow = &loaded.workflow;
         let inputs =
             workflow.inputs.iter().map(|(name, input)| WorkflowInputSummary::of(name, input));
-        let phases = workflow.phases.iter().map(|phase| PhaseDescription::of(workflow, phase));
         WorkflowDetails {
             name: workflow.name.to_string(),
             description: workflow.description.clone(),
@@ -446,7 +450,7 @@ impl WorkflowDetails {
             // Money is counted in millionths, so that sums are exact.
             budget_usd: workflow.budget.map(|budget| budget.micros() as f64 / 1e6),
             inputs: inputs.collect(),
-            phases: phases.collect(),
+            phases: describe_phases(workflow),
             crons: cron_summaries(all, workflow, &known.cron_overrides),
             runs: known.run_summaries(),
             warnings: faults_with_severity(&loaded.warnings, FaultSeverity::Warning),

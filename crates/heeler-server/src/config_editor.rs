@@ -3,8 +3,9 @@
 
 use std::fmt::Debug;
 
-use heeler_query::workflows::ConfigFaultSummary;
+use heeler_query::workflows::{ConfigFaultSummary, PhaseDescription};
 use serde::Serialize;
+use serde_json::Value as Json;
 use utoipa::ToSchema;
 
 /// Config file that can be edited.
@@ -15,6 +16,8 @@ pub struct EditableConfigFile {
     pub path: String,
     /// Agents that the file defines.
     pub agents: Vec<String>,
+    /// Workflow that the file defines.
+    pub workflow: Option<String>,
     /// True for the config file of the fleet itself.
     pub is_fleet: bool,
 }
@@ -26,6 +29,9 @@ pub struct EditableConfigFiles {
     pub files: Vec<EditableConfigFile>,
     /// Content of a new agent file, with `NAME` for its name.
     pub agent_template: String,
+    /// Folder of workflow files, relative to the folder of the fleet's config. `null` if it is
+    /// outside of it, so that no workflow can be added here.
+    pub workflow_folder: Option<String>,
 }
 
 /// Content of a config file.
@@ -48,20 +54,25 @@ pub enum WantedConfigEdit {
         /// [`ConfigFileText::hash`] of the text that the person edited.
         hash: String,
     },
-    /// Add an agent with a file of its own.
-    AddAgent { name: String, text: String },
-    /// Remove an agent that has a file of its own. The file is moved to the trash.
-    RemoveAgent { name: String },
+    /// Add an agent or a workflow with a file of its own.
+    Add { kind: ConfigItemKind, name: String, text: String },
+    /// Remove an agent or a workflow that has a file of its own. The file is moved to the trash.
+    Remove { kind: ConfigItemKind, name: String },
+}
+
+/// Kind of an item that has a config file of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConfigItemKind {
+    Agent,
+    Workflow,
 }
 
 impl WantedConfigEdit {
-    /// Returns the file or the agent that it changes.
+    /// Returns the file, the agent or the workflow that it changes.
     pub(crate) fn subject(&self) -> &str {
         match self {
             WantedConfigEdit::Replace { path, .. } => path,
-            WantedConfigEdit::AddAgent { name, .. } | WantedConfigEdit::RemoveAgent { name } => {
-                name
-            }
+            WantedConfigEdit::Add { name, .. } | WantedConfigEdit::Remove { name, .. } => name,
         }
     }
 }
@@ -75,6 +86,11 @@ pub struct ConfigEditCheck {
     pub warnings: Vec<ConfigFaultSummary>,
     /// Removed and added lines by file.
     pub changes: Vec<ConfigFileDiff>,
+    /// Values of the edited file, without substituted variables; `null` if it is not valid YAML.
+    #[schema(value_type = Option<Object>)]
+    pub values: Option<Json>,
+    /// Phases of the workflow that the edited file defines, if it has no errors.
+    pub phases: Option<Vec<PhaseDescription>>,
 }
 
 /// Difference of one file.

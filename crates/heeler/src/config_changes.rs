@@ -3,11 +3,10 @@
 //! The daemon refuses to load or to start with such a change, whatever is done here. Commands look
 //! first, so that a person is asked at a terminal. Start at [`require`].
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::{CommandReply, ConfigFileRecorder, ConfigGuard, DaemonCommand};
+use heeler_engine::{CommandReply, ConfigDrafts, ConfigFileRecorder, ConfigGuard, DaemonCommand};
 use heeler_model::config_change::{ChangedConfigFile, ConfigContent, HeldConfigChange};
 use heeler_model::redact::SecretRedactor;
 use heeler_server::DaemonClientError;
@@ -244,7 +243,7 @@ impl OwnConfigEdit {
     /// confirmed or trusted if something else has changed too.
     pub(crate) fn prepare(
         context: &CommandContext,
-        texts: BTreeMap<Utf8PathBuf, String>,
+        texts: ConfigDrafts,
     ) -> CommandResult<OwnConfigEdit> {
         let Some(file) = &context.config else { return Ok(OwnConfigEdit::default()) };
         if trust::refuse_run().is_err() {
@@ -258,7 +257,7 @@ impl OwnConfigEdit {
         let trusted = trust::scope_after_edit(context, loaded);
         let is_own = |file: &ChangedConfigFile| {
             let real = file.path.canonicalize_utf8().unwrap_or_else(|_| file.path.clone());
-            paths.contains(&real)
+            paths.contains(&real) || lists_only(file, &real, &paths)
         };
         let content = recorded.content;
         let guard = read_guard(context).filter(ConfigGuard::is_exposed);
@@ -285,6 +284,19 @@ impl OwnConfigEdit {
             tracing::debug!("the edit is not confirmed: {}", failure.error);
         }
     }
+}
+
+/// Returns true if these paths alone were added to or removed from a folder, whose change is listed
+/// by the names of its files.
+fn lists_only(folder: &ChangedConfigFile, real: &Utf8Path, paths: &[Utf8PathBuf]) -> bool {
+    let is_own = |line: &String| {
+        let name = line.strip_prefix("+ ").or(line.strip_prefix("- ")).unwrap_or(line);
+        let below = Utf8Path::new(name).strip_prefix(&folder.path);
+        name.is_empty() || below.is_ok_and(|below| paths.contains(&real.join(below)))
+    };
+    !folder.lines.is_empty()
+        && paths.iter().any(|path| path.parent() == Some(real))
+        && folder.lines.iter().all(is_own)
 }
 
 fn confirm_held(

@@ -8,14 +8,19 @@ use std::fmt;
 use std::sync::Mutex;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::{FaultSeverity, LocalName, templates};
-use heeler_engine::ConfigFileRecorder;
+use heeler_config::{FaultSeverity, LoadedConfig, LocalName, read_yaml_values, templates};
+use heeler_engine::{ConfigDrafts, ConfigFileRecorder};
 use heeler_model::config_change::{ConfigContent, ConfigFileContent, ConfigFileKind};
-use heeler_query::workflows::{ConfigFaultSummary, faults_with_severity};
+use heeler_model::workflow::WorkflowRunStatus;
+use heeler_query::workflows::{
+    ConfigFaultSummary, PhaseDescription, describe_phases, faults_with_severity,
+};
 use heeler_server::config_editor::{
-    ConfigEditCheck, ConfigEditError, ConfigEditor, ConfigFileDiff, ConfigFileText,
+    ConfigEditCheck, ConfigEditError, ConfigEditor, ConfigFileDiff, ConfigFileText, ConfigItemKind,
     EditableConfigFile, EditableConfigFiles, SavedConfigEdit, WantedConfigEdit,
 };
+
+use heeler_store::WorkflowRunFilter;
 use sha2::{Digest as _, Sha256};
 
 use crate::config_changes::OwnConfigEdit;
@@ -42,13 +47,19 @@ impl fmt::Debug for WebConfigEditor {
     }
 }
 
-/// Texts of an edit, by the real paths of the files, and the files to remove afterwards.
+/// Texts of an edit, by the real paths of the files, and the file to remove afterwards.
+#[derive(Default)]
 struct EditedTexts {
     /// In the order in which they are written.
     texts: Vec<EditedText>,
-    removed: Option<Utf8PathBuf>,
-    /// Agent that the first text must define.
-    added: Option<LocalName>,
+    removed: Option<RemovedFile>,
+    /// Agent or workflow that the first text must define.
+    added: Option<(ConfigItemKind, LocalName)>,
+}
+
+struct RemovedFile {
+    path: Utf8PathBuf,
+    text: String,
 }
 
 struct EditedText {
@@ -71,39 +82,49 @@ impl WebConfigEditor {
         Ok((file, folder))
     }
 
-    fn load(&self, drafts: BTreeMap<Utf8PathBuf, String>) -> Result<RecordedLoad, ConfigEditError> {
+    fn load(&self, drafts: ConfigDrafts) -> Result<RecordedLoad, ConfigEditError> {
         let file = self.context.config_file().map_err(failed)?;
         let recorder = ConfigFileRecorder::with_drafts(drafts);
         fleet_config::load_with_recorder(&self.context, file, recorder).map_err(failed)
     }
 
     /// Returns the files of the loaded config inside of its folder, by their relative paths.
-    fn editable(&self) -> Result<BTreeMap<String, (Utf8PathBuf, Vec<String>)>, ConfigEditError> {
+    fn editable(&self) -> Result<BTreeMap<String, FoundConfigFile>, ConfigEditError> {
         let (config, folder) = self.config()?;
-        let mut found: BTreeMap<String, (Utf8PathBuf, Vec<String>)> = BTreeMap::new();
-        let mut add = |file: &Utf8Path, agent: Option<&str>| {
+        let mut found: BTreeMap<String, FoundConfigFile> = BTreeMap::new();
+        let mut add = |file: &Utf8Path, agent: Option<&str>, workflow: Option<&str>| {
             // A link may lead out of the folder.
             let Ok(real) = file.canonicalize_utf8() else { return };
             let Ok(relative) = real.strip_prefix(&folder) else { return };
-            let entry = found.entry(relative.to_string()).or_insert((real.clone(), Vec::new()));
-            entry.1.extend(agent.map(str::to_owned));
+            let entry = found.entry(relative.to_string()).or_default();
+            entry.agents.extend(agent.map(str::to_owned));
+            entry.workflow = workflow.map(str::to_owned).or(entry.workflow.take());
+            entry.real = real;
         };
-        add(&config, None);
+        add(&config, None, None);
         // A config with errors can be edited too, but only its own file is known then.
-        if let Ok(loaded) = &self.load(BTreeMap::new())?.loaded {
-            loaded.fleets.iter().for_each(|fleet| add(&fleet.file, None));
-            loaded.agents.iter().for_each(|agent| add(&agent.file, Some(agent.name.as_str())));
+        if let Ok(loaded) = &self.load(ConfigDrafts::new())?.loaded {
+            loaded.fleets.iter().for_each(|fleet| add(&fleet.file, None, None));
+            let agents = loaded.agents.iter();
+            agents.for_each(|agent| add(&agent.file, Some(agent.name.as_str()), None));
+            for it in &loaded.workflows {
+                // Prompts and skills are edited with their workflow.
+                it.files.keys().for_each(|file| add(file, None, None));
+                add(&it.root, None, Some(it.workflow.name.as_str()));
+            }
+            loaded.crons.iter().for_each(|cron| add(&cron.file, None, None));
+            loaded.faulty_files.iter().for_each(|faulty| add(&faulty.file, None, None));
         }
         Ok(found)
     }
 
     fn read_real(&self, path: &str) -> Result<(Utf8PathBuf, String), ConfigEditError> {
-        let files = self.editable()?;
-        let Some((real, _)) = files.get(path) else {
+        let mut files = self.editable()?;
+        let Some(found) = files.remove(path) else {
             return Err(ConfigEditError::NotFound(format!("`{path}` is no file of this config")));
         };
-        let text = text_file::read_text(real).map_err(io_failed)?;
-        Ok((real.clone(), text))
+        let text = text_file::read_text(&found.real).map_err(io_failed)?;
+        Ok((found.real, text))
     }
 
     /// Returns the texts of an edit; nothing is written.
@@ -118,37 +139,87 @@ impl WebConfigEditor {
                     ));
                 }
                 let text = EditedText { path, before: Some(before), after: text.clone() };
-                Ok(EditedTexts { texts: vec![text], removed: None, added: None })
+                Ok(EditedTexts { texts: vec![text], ..EditedTexts::default() })
             }
-            WantedConfigEdit::AddAgent { name, text } => self.plan_new_agent(name, text),
-            WantedConfigEdit::RemoveAgent { name } => self.plan_removal(name),
+            WantedConfigEdit::Add { kind, name, text } => {
+                let name: LocalName =
+                    name.parse().map_err(|error| ConfigEditError::Invalid(format!("{error}")))?;
+                match kind {
+                    ConfigItemKind::Agent => self.plan_new_agent(name, text),
+                    ConfigItemKind::Workflow => self.plan_new_workflow(name, text),
+                }
+            }
+            WantedConfigEdit::Remove { kind: ConfigItemKind::Agent, name } => {
+                self.plan_agent_removal(name)
+            }
+            WantedConfigEdit::Remove { kind: ConfigItemKind::Workflow, name } => {
+                self.plan_workflow_removal(name)
+            }
         }
     }
 
-    fn plan_new_agent(&self, name: &str, text: &str) -> Result<EditedTexts, ConfigEditError> {
-        let name: LocalName =
-            name.parse().map_err(|error| ConfigEditError::Invalid(format!("{error}")))?;
+    fn plan_new_agent(&self, name: LocalName, text: &str) -> Result<EditedTexts, ConfigEditError> {
         let (config, folder) = self.config()?;
         let before = text_file::read_text(&config).map_err(io_failed)?;
         let relative = format!("{AGENT_FOLDER}/{name}.yaml");
         let after = templates::add_agent(&before, &relative)
             .map_err(|error| refused(error.to_string(), "heeler config edit"))?;
-        let path = folder.join(&relative);
-        if path.symlink_metadata().is_ok() {
-            let hint = "choose another name, or edit the file";
-            return Err(refused(format!("{relative} exists already"), hint));
-        }
         // The agent's file comes first, so that the config never names a file that does not exist.
-        let agent = EditedText { path, before: None, after: text.to_owned() };
+        let agent = new_text(folder.join(&relative), &relative, text)?;
         let fleet = EditedText { path: config, before: Some(before), after };
-        Ok(EditedTexts { texts: vec![agent, fleet], removed: None, added: Some(name) })
+        let added = Some((ConfigItemKind::Agent, name));
+        Ok(EditedTexts { texts: vec![agent, fleet], added, ..EditedTexts::default() })
     }
 
-    fn plan_removal(&self, name: &str) -> Result<EditedTexts, ConfigEditError> {
+    fn plan_new_workflow(
+        &self,
+        name: LocalName,
+        text: &str,
+    ) -> Result<EditedTexts, ConfigEditError> {
+        let (_, folder) = self.config()?;
+        let Some(below) = self.workflow_folder()? else {
+            let message = "the folder of workflows is outside of the config's folder";
+            return Err(refused(message, "write the file there"));
+        };
+        let relative = format!("{below}/{name}.yaml");
+        let workflow = new_text(folder.join(&relative), &relative, text)?;
+        let added = Some((ConfigItemKind::Workflow, name));
+        Ok(EditedTexts { texts: vec![workflow], added, ..EditedTexts::default() })
+    }
+
+    /// Returns the folder of workflow files, relative to the config's folder, if it is in there.
+    fn workflow_folder(&self) -> Result<Option<Utf8PathBuf>, ConfigEditError> {
+        let (_, folder) = self.config()?;
+        let recorded = self.load(ConfigDrafts::new())?;
+        let Ok(loaded) = &recorded.loaded else { return Ok(None) };
+        let Some(fleet) = loaded.fleets.first() else { return Ok(None) };
+        let wanted = &fleet.workflows.folder;
+        // A link may lead out of the folder. A folder that does not exist yet is made.
+        let real = wanted.canonicalize_utf8().or_else(|_| {
+            let parent = text_file::parent_dir(wanted).canonicalize_utf8()?;
+            Ok::<_, std::io::Error>(parent.join(wanted.file_name().unwrap_or_default()))
+        });
+        Ok(real.ok().and_then(|real| Some(real.strip_prefix(&folder).ok()?.to_owned())))
+    }
+
+    fn plan_workflow_removal(&self, name: &str) -> Result<EditedTexts, ConfigEditError> {
+        let files = self.editable()?;
+        let own = |it: &FoundConfigFile| it.workflow.as_deref() == Some(name);
+        let Some((_, found)) = files.into_iter().find(|(_, it)| own(it)) else {
+            let message = format!("there is no workflow `{name}` in the config's folder");
+            return Err(ConfigEditError::NotFound(message));
+        };
+        let text = text_file::read_text(&found.real).map_err(io_failed)?;
+        let removed = Some(RemovedFile { path: found.real, text });
+        Ok(EditedTexts { removed, ..EditedTexts::default() })
+    }
+
+    fn plan_agent_removal(&self, name: &str) -> Result<EditedTexts, ConfigEditError> {
         let (config, folder) = self.config()?;
         let files = self.editable()?;
-        let own = |(path, (real, agents)): (&String, &(Utf8PathBuf, Vec<String>))| {
-            (agents.as_slice() == [name] && *real != config).then(|| (path.clone(), real.clone()))
+        let own = |(path, it): (&String, &FoundConfigFile)| {
+            (it.agents.as_slice() == [name] && it.real != config)
+                .then(|| (path.clone(), it.real.clone()))
         };
         let Some((relative, real)) = files.iter().find_map(own) else {
             return Err(refused(
@@ -165,19 +236,16 @@ impl WebConfigEditor {
             let message = format!("`{name}` cannot be removed from {config} automatically");
             return Err(refused(message, "heeler config edit"));
         };
-        let text = EditedText { path: config, before: Some(before), after };
-        Ok(EditedTexts { texts: vec![text], removed: Some(real), added: None })
+        let file = EditedText { path: config, before: Some(before), after };
+        let text = text_file::read_text(&real).map_err(io_failed)?;
+        let removed = Some(RemovedFile { path: real, text });
+        Ok(EditedTexts { texts: vec![file], removed, added: None })
     }
 
     fn check_plan(&self, plan: &EditedTexts) -> Result<ConfigEditCheck, ConfigEditError> {
         let recorded = self.load(plan.drafts())?;
-        if let (Some(name), Ok(loaded)) = (&plan.added, &recorded.loaded) {
-            let mut defined = loaded.agents.iter().filter(|agent| agent.file == plan.texts[0].path);
-            // Otherwise the agent could not be found by the name of its file.
-            if !defined.any(|agent| agent.name.as_str() == name.to_string()) {
-                let message = format!("the text must have the line `name: {name}`");
-                return Err(ConfigEditError::Invalid(message));
-            }
+        if let (Some((kind, name)), Ok(loaded)) = (&plan.added, &recorded.loaded) {
+            check_name(loaded, *kind, name, &plan.texts[0].path)?;
         }
         let (errors, warnings) = match &recorded.loaded {
             Err(faults) => (
@@ -193,14 +261,82 @@ impl WebConfigEditor {
             }
         };
         let (_, folder) = self.config()?;
-        let changes = plan.texts.iter().map(|text| text.diff(&folder)).collect();
-        Ok(ConfigEditCheck { errors, warnings, changes })
+        let removed = plan.removed.iter().map(|file| {
+            let after = String::new();
+            let before = Some(file.text.clone());
+            EditedText { path: file.path.clone(), before, after }.diff(&folder)
+        });
+        let changes = plan.texts.iter().map(|text| text.diff(&folder)).chain(removed).collect();
+        let edited = plan.texts.first();
+        let values = edited.and_then(|text| read_yaml_values(&text.after));
+        let loaded = recorded.loaded.as_ref().ok();
+        let phases = edited.zip(loaded).and_then(|(text, loaded)| phases_of(loaded, &text.path));
+        Ok(ConfigEditCheck { errors, warnings, changes, values, phases })
     }
 }
 
+/// Config file in the folder of the config.
+#[derive(Default)]
+struct FoundConfigFile {
+    real: Utf8PathBuf,
+    agents: Vec<String>,
+    workflow: Option<String>,
+}
+
+/// Plans a file that must not exist yet.
+fn new_text(path: Utf8PathBuf, relative: &str, text: &str) -> Result<EditedText, ConfigEditError> {
+    if path.symlink_metadata().is_ok() {
+        let hint = "choose another name, or edit the file";
+        return Err(refused(format!("{relative} exists already"), hint));
+    }
+    Ok(EditedText { path, before: None, after: text.to_owned() })
+}
+
+/// Fails if the file of a new agent or workflow defines one of another name, because the name could
+/// not be found by the name of its file then.
+fn check_name(
+    loaded: &LoadedConfig,
+    kind: ConfigItemKind,
+    name: &LocalName,
+    path: &Utf8Path,
+) -> Result<(), ConfigEditError> {
+    let is_right = match kind {
+        ConfigItemKind::Agent => {
+            let mut defined = loaded.agents.iter().filter(|agent| agent.file == path);
+            defined.any(|agent| agent.name.as_str() == name.as_str())
+        }
+        ConfigItemKind::Workflow => {
+            let is_it = |file: &Utf8Path| file.file_name() == path.file_name();
+            let mut defined = loaded.workflows.iter().filter(|it| is_it(&it.root));
+            // The errors of a faulty file say more.
+            defined.any(|it| it.workflow.name == *name)
+                || loaded.faulty_files.iter().any(|it| is_it(&it.file))
+        }
+    };
+    match is_right {
+        true => Ok(()),
+        false => {
+            Err(ConfigEditError::Invalid(format!("the text must have the line `name: {name}`")))
+        }
+    }
+}
+
+/// Returns the phases of the workflow that a file defines.
+fn phases_of(loaded: &LoadedConfig, path: &Utf8Path) -> Option<Vec<PhaseDescription>> {
+    let is_it = |root: &Utf8Path| match root.canonicalize_utf8() {
+        Ok(real) => real == path,
+        // A new file has no real path yet.
+        Err(_) => root.file_name() == path.file_name(),
+    };
+    let found = loaded.workflows.iter().find(|it| is_it(&it.root))?;
+    Some(describe_phases(&found.workflow))
+}
+
 impl EditedTexts {
-    fn drafts(&self) -> BTreeMap<Utf8PathBuf, String> {
-        self.texts.iter().map(|text| (text.path.clone(), text.after.clone())).collect()
+    fn drafts(&self) -> ConfigDrafts {
+        let written = self.texts.iter().map(|text| (text.path.clone(), Some(text.after.clone())));
+        let removed = self.removed.iter().map(|file| (file.path.clone(), None));
+        written.chain(removed).collect()
     }
 }
 
@@ -236,8 +372,9 @@ impl EditedText {
 impl ConfigEditor for WebConfigEditor {
     fn files(&self) -> Result<EditableConfigFiles, ConfigEditError> {
         let (config, _) = self.config()?;
-        let file = |(path, (real, agents)): (String, (Utf8PathBuf, Vec<String>))| {
-            EditableConfigFile { path, agents, is_fleet: real == config }
+        let file = |(path, found): (String, FoundConfigFile)| {
+            let FoundConfigFile { real, agents, workflow } = found;
+            EditableConfigFile { path, agents, workflow, is_fleet: real == config }
         };
         let name: LocalName =
             "NAME".parse().map_err(|error| ConfigEditError::Failed(format!("{error}")))?;
@@ -249,12 +386,13 @@ impl ConfigEditor for WebConfigEditor {
                 .skip_while(|line| line.starts_with('#') || line.is_empty())
                 .collect::<Vec<_>>()
                 .join("\n"),
+            workflow_folder: self.workflow_folder()?.map(|folder| folder.to_string()),
         })
     }
 
     fn read(&self, path: &str) -> Result<ConfigFileText, ConfigEditError> {
         let (_, text) = self.read_real(path)?;
-        let redactor = self.load(BTreeMap::new())?.redactor();
+        let redactor = self.load(ConfigDrafts::new())?.redactor();
         // Replies are redacted, so the text would be saved without its secret.
         if redactor.redact_text(&text) != text {
             return Err(refused(
@@ -276,20 +414,26 @@ impl ConfigEditor for WebConfigEditor {
         if let Some(error) = self.check_plan(&plan)?.errors.first() {
             return Err(ConfigEditError::Invalid(describe_fault(error)));
         }
-        if let WantedConfigEdit::RemoveAgent { name } = edit {
-            self.refuse_running(name)?;
+        match edit {
+            WantedConfigEdit::Remove { kind: ConfigItemKind::Agent, name } => {
+                self.refuse_running_agent(name)?;
+            }
+            WantedConfigEdit::Remove { kind: ConfigItemKind::Workflow, name } => {
+                self.refuse_active_workflow(name)?;
+            }
+            _ => {}
         }
         let own = OwnConfigEdit::prepare(&self.context, plan.drafts()).map_err(failed)?;
         plan.texts.iter().try_for_each(EditedText::write)?;
         if let Some(file) = &plan.removed {
-            self.move_to_trash(file)?;
+            self.move_to_trash(&file.path)?;
         }
         Ok(SavedConfigEdit { fingerprint: own.confirm_trust(&self.context) })
     }
 }
 
 impl WebConfigEditor {
-    fn refuse_running(&self, name: &str) -> Result<(), ConfigEditError> {
+    fn refuse_running_agent(&self, name: &str) -> Result<(), ConfigEditError> {
         let Some(reader) = self.context.open_reader().map_err(failed)? else { return Ok(()) };
         let running = reader
             .running_jobs()
@@ -303,7 +447,28 @@ impl WebConfigEditor {
         }
     }
 
-    /// Moves the file of a removed agent to the trash of the state directory.
+    fn refuse_active_workflow(&self, name: &str) -> Result<(), ConfigEditError> {
+        let Some(reader) = self.context.open_reader().map_err(failed)? else { return Ok(()) };
+        for status in
+            [WorkflowRunStatus::Running, WorkflowRunStatus::Paused, WorkflowRunStatus::Queued]
+        {
+            let filter = WorkflowRunFilter {
+                workflow: Some(name.to_owned()),
+                status: Some(status),
+                ..WorkflowRunFilter::default()
+            };
+            let active = reader
+                .workflow_runs(&filter, None, 1)
+                .map_err(|error| ConfigEditError::Failed(heeler_model::error_chain(&error)))?;
+            if let Some(head) = active.first() {
+                let hint = format!("heeler workflow cancel {}", head.id);
+                return Err(refused(format!("{name} has the active run {}", head.id), &hint));
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the file of a removed agent or workflow to the trash of the state directory.
     fn move_to_trash(&self, file: &Utf8Path) -> Result<(), ConfigEditError> {
         let trash = self.context.state_dir.join("trash").join("config");
         std::fs::create_dir_all(&trash).map_err(io_failed)?;

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::Json;
+use axum::Json as JsonReply;
 use axum::extract::State;
 use axum::http::StatusCode;
+use heeler_config::{DEPTH_MAX, YamlPathStep, set_yaml_value};
 use heeler_engine::{Caller, DaemonCommand};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -15,8 +17,8 @@ use super::api_routes::ApiRoutes;
 use super::daemon_commands::unexpected_reply;
 use crate::caller::KeyedCaller;
 use crate::config_editor::{
-    ConfigEditCheck, ConfigEditError, ConfigEditor, ConfigFileText, EditableConfigFiles,
-    WantedConfigEdit,
+    ConfigEditCheck, ConfigEditError, ConfigEditor, ConfigFileText, ConfigItemKind,
+    EditableConfigFiles, WantedConfigEdit,
 };
 use crate::encoded_json::JsonResult;
 use crate::extractors::{JsonBody, QueryParams};
@@ -30,6 +32,7 @@ pub(super) fn routes() -> ApiRoutes {
             .routes(routes!(files))
             .routes(routes!(text))
             .routes(routes!(check))
+            .routes(routes!(set_value))
             .routes(routes!(save)),
         ..ApiRoutes::default()
     }
@@ -64,14 +67,14 @@ async fn text(
     app.use_config_editor(move |editor| editor.read(&params.path)).await
 }
 
-/// Change of the config: `path`, `text` and `hash` replace a file, `addAgent` and `text` add an agent,
-/// `removeAgent` removes one.
+/// Change of the config: `path`, `text` and `hash` replace a file; `addAgent` or `addWorkflow` with
+/// `text` adds an agent or a workflow; `removeAgent` or `removeWorkflow` removes one.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ConfigEditBody {
     /// File to replace: `path` of the list of files.
     path: Option<String>,
-    /// New text of the file, or text of the new agent's file.
+    /// New text of the file, or text of the file of the new agent or workflow.
     text: Option<String>,
     /// `hash` of the text that was edited. A file that has changed since is not replaced.
     hash: Option<String>,
@@ -79,37 +82,104 @@ struct ConfigEditBody {
     add_agent: Option<String>,
     /// Name of an agent to remove. It must have a file of its own, which is moved to the trash.
     remove_agent: Option<String>,
+    /// Name of a new workflow; its file is `NAME.yaml` in the folder of workflows.
+    add_workflow: Option<String>,
+    /// Name of a workflow to remove. Its file is moved to the trash.
+    remove_workflow: Option<String>,
 }
 
 impl ConfigEditBody {
     fn into_edit(self) -> Result<WantedConfigEdit, ProblemDetails> {
-        let ConfigEditBody { path, text, hash, add_agent, remove_agent } = self;
-        match (path, text, hash, add_agent, remove_agent) {
-            (Some(path), Some(text), Some(hash), None, None) => {
+        use ConfigItemKind::{Agent, Workflow};
+        let added = [(Agent, self.add_agent), (Workflow, self.add_workflow)];
+        let removed = [(Agent, self.remove_agent), (Workflow, self.remove_workflow)];
+        let mut added = added.into_iter().filter_map(|(kind, name)| Some((kind, name?)));
+        let mut removed = removed.into_iter().filter_map(|(kind, name)| Some((kind, name?)));
+        let items = (added.next(), added.next(), removed.next(), removed.next());
+        match (self.path, self.text, self.hash, items) {
+            (Some(path), Some(text), Some(hash), (None, None, None, None)) => {
                 Ok(WantedConfigEdit::Replace { path, text, hash })
             }
-            (None, Some(text), None, Some(name), None) => {
-                Ok(WantedConfigEdit::AddAgent { name, text })
+            (None, Some(text), None, (Some((kind, name)), None, None, None)) => {
+                Ok(WantedConfigEdit::Add { kind, name, text })
             }
-            (None, None, None, None, Some(name)) => Ok(WantedConfigEdit::RemoveAgent { name }),
+            (None, None, None, (None, None, Some((kind, name)), None)) => {
+                Ok(WantedConfigEdit::Remove { kind, name })
+            }
             _ => Err(ProblemDetails::bad_request(
-                "give path, text and hash; or addAgent and text; or removeAgent",
+                "give path, text and hash; or addAgent or addWorkflow, and text; or removeAgent; \
+                 or removeWorkflow",
             )),
         }
     }
 }
 
+/// Result of a check, with a drawing.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct CheckedConfigEdit {
+    #[serde(flatten)]
+    check: ConfigEditCheck,
+    /// Drawing of `phases`: an SVG in an HTML element.
+    graph: Option<String>,
+}
+
 /// Check the whole fleet with a change of the config, and show the difference. Nothing is written.
 #[utoipa::path(
     post, path = "/config/check", tag = "fleet", request_body = ConfigEditBody,
-    responses((status = OK, body = ConfigEditCheck)),
+    responses((status = OK, body = CheckedConfigEdit)),
 )]
 async fn check(
     State(app): State<SharedServerState>,
     JsonBody(order): JsonBody<ConfigEditBody>,
-) -> JsonResult<ConfigEditCheck> {
+) -> JsonResult<CheckedConfigEdit> {
     let edit = order.into_edit()?;
-    app.use_config_editor(move |editor| editor.check(&edit)).await
+    app.use_config_editor(move |editor| {
+        let check = editor.check(&edit)?;
+        let graph = check.phases.as_deref().map(heeler_pages::workflows::draft_graph);
+        Ok(CheckedConfigEdit { check, graph })
+    })
+    .await
+}
+
+/// Change of one value in a YAML text.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct YamlValueBody {
+    text: String,
+    /// Keys, and numbers of list items, that lead to the value. The number of items of a list stands
+    /// for a new one.
+    #[schema(value_type = Vec<Object>, example = json!(["schedules", "nightly", "cron"]))]
+    path: Vec<Json>,
+    /// New value; `null` removes the value.
+    #[schema(value_type = Option<Object>)]
+    value: Json,
+}
+
+/// A changed YAML text.
+#[derive(Debug, Serialize, ToSchema)]
+struct ChangedYamlText {
+    text: String,
+}
+
+/// Change one value in a YAML text; comments and everything else stay. Nothing is read or written.
+#[utoipa::path(
+    post, path = "/config/value", tag = "fleet", request_body = YamlValueBody,
+    responses((status = OK, body = ChangedYamlText)),
+)]
+async fn set_value(JsonBody(body): JsonBody<YamlValueBody>) -> JsonResult<ChangedYamlText> {
+    let step = |step: &Json| match step {
+        Json::String(key) => Some(YamlPathStep::Key(key.clone())),
+        index => Some(YamlPathStep::Index(usize::try_from(index.as_u64()?).ok()?)),
+    };
+    let path: Option<Vec<YamlPathStep>> = body.path.iter().map(step).collect();
+    let path = path.filter(|path| (1..=DEPTH_MAX).contains(&path.len())).ok_or_else(|| {
+        ProblemDetails::bad_request(format!("`path` has 1 to {DEPTH_MAX} keys or numbers"))
+    })?;
+    let text = set_yaml_value(&body.text, &path, &body.value).map_err(|error| {
+        ProblemDetails::bad_request(error.to_string()).with_hint("change the text by hand")
+    })?;
+    Ok(JsonReply(ChangedYamlText { text }))
 }
 
 /// Save a change of the config, and load it. A change with errors is refused.
@@ -134,7 +204,7 @@ async fn save(
     let edit = order.into_edit()?;
     // Without the text, which may contain a secret.
     tracing::info!(by = caller.caller.name, subject = edit.subject(), "config edit requested");
-    let Json(saved) = app.use_config_editor(move |editor| editor.save(&edit)).await?;
+    let JsonReply(saved) = app.use_config_editor(move |editor| editor.save(&edit)).await?;
     let by = caller.caller.name.clone();
     // The person has written this content, so it is confirmed without another question.
     let command = match saved.fingerprint {
@@ -142,7 +212,7 @@ async fn save(
         None => DaemonCommand::Reload,
     };
     match app.send_command(&caller.caller, command).await?.into() {
-        DaemonReply::Reloaded(reloaded) => Ok(Json(reloaded)),
+        DaemonReply::Reloaded(reloaded) => Ok(JsonReply(reloaded)),
         other => Err(unexpected_reply(&other)),
     }
 }
@@ -158,7 +228,7 @@ impl ServerState {
         };
         let answer = tokio::task::spawn_blocking(move || act(editor.as_ref())).await;
         match answer {
-            Ok(answer) => Ok(Json(answer.map_err(edit_problem)?)),
+            Ok(answer) => Ok(JsonReply(answer.map_err(edit_problem)?)),
             Err(error) => {
                 tracing::error!(%error, "the config editor panicked");
                 Err(ProblemDetails::internal_error("internal error of heeler; see its log"))

@@ -307,7 +307,7 @@ fn edit(context: &CommandContext, args: &ConfigEditArgs) -> CommandResult {
         match check_edit(context, &file, &text)? {
             Ok(loaded) => {
                 fleet_config::print_faults(context, &loaded.warnings)?;
-                let own = BTreeMap::from([(file.clone(), text.clone())]);
+                let own = BTreeMap::from([(file.clone(), Some(text.clone()))]);
                 let own = OwnConfigEdit::prepare(context, own)?;
                 // Fails if someone else has changed the file meanwhile.
                 text_file::replace_text(&file, &before, &text)?;

@@ -315,7 +315,10 @@ fn add_agent(global: &GlobalArgs, here: &Utf8Path, args: &InitAgentArgs) -> Comm
         return Err(CommandFailure::message(FailureCode::Refused, message)
             .hint(format!("mv {relative} {relative}.old, and remove it from {file}")));
     }
-    let texts = BTreeMap::from([(agent_file.clone(), text.clone()), (file.clone(), after.clone())]);
+    let texts = BTreeMap::from([
+        (agent_file.clone(), Some(text.clone())),
+        (file.clone(), Some(after.clone())),
+    ]);
     let context = CommandContext::find(&GlobalArgs { quiet: true, ..global.clone() }).ok();
     let own = match &context {
         Some(context) => OwnConfigEdit::prepare(context, texts)?,

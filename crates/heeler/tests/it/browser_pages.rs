@@ -144,6 +144,7 @@ fn people_start_steer_and_let_in_by_clicks() {
         a_job_is_asked_for_in_words(&site, browser).await;
         tokens_are_made_shown_once_and_revoked(browser).await;
         an_agent_is_made_changed_and_removed_by_clicks(&site, browser).await;
+        a_workflow_is_made_drawn_and_removed_by_clicks(&site, browser).await;
         // The last, since they change the fleet.
         a_change_by_an_agent_is_loaded_by_a_click(&site, browser).await;
         a_refusal_is_shown_in_its_own_words(&site, browser).await;
@@ -260,11 +261,72 @@ async fn an_agent_is_made_changed_and_removed_by_clicks(site: &Site, browser: &B
     browser.click("#confirm[open] button[value=yes]").await;
     browser.wait_for("#config-state", "No changes.").await;
     assert_eq!(agent(site, "helper")["description"], "<b>Helps</b>");
+    a_form_changes_single_values_and_keeps_comments(site, browser).await;
     browser.click("#config-remove").await;
     browser.click("#confirm[open] button[value=yes]").await;
     browser.wait_for("#config-path", "agents/NAME.yaml").await;
     assert!(!site.fleet.file("agents/helper.yaml").exists());
     browser.is_quiet("config").await;
+}
+
+/// Continues with the file of the agent `helper`.
+async fn a_form_changes_single_values_and_keeps_comments(site: &Site, browser: &Browser) {
+    let before = site.fleet.read("agents/helper.yaml");
+    browser.script("const it = document.getElementById('config-text'); it.value = '# Mine.\\n' + it.value; it.dispatchEvent(new Event('input', {bubbles: true}))").await;
+    browser.wait_for("#config-diff .added", "# Mine.").await;
+    browser.script("const it = document.getElementById('f-budget-job'); it.value = '1.5'; it.dispatchEvent(new Event('change'))").await;
+    browser.wait_for("#config-diff", "job: 1.5").await;
+    browser.script("document.querySelectorAll('#config-field-list details').forEach((it) => it.open = true)").await;
+    browser.type_into("#n-schedules-name", "nightly").await;
+    browser.type_into("#n-schedules-what", "0 3 * * *").await;
+    browser.script("document.querySelector('#n-schedules-what').closest('details').querySelector('button').click()").await;
+    browser.wait_for("#config-diff", "cron: \"0 3 * * *\"").await;
+    browser.wait_for("#config-field-list", "Schedule nightly").await;
+    browser.wait_for("#config-state", "No errors.").await;
+    browser.check("config-form").await;
+    browser.look(Look::PHONE).await;
+    browser.look(Look::DESKTOP).await;
+    browser.click("#config-save:not(:disabled)").await;
+    browser.click("#confirm[open] button[value=yes]").await;
+    browser.wait_for("#config-state", "No changes.").await;
+    let after = site.fleet.read("agents/helper.yaml");
+    let added = "budget:\n  job: 1.5\nschedules:\n  nightly:\n    cron: \"0 3 * * *\"\n";
+    assert_eq!(after, format!("# Mine.\n{before}{added}"));
+    assert_eq!(agent(site, "helper")["budget"]["jobUsd"], 1.5);
+    assert_eq!(agent(site, "helper")["schedules"][0], "nightly");
+}
+
+async fn a_workflow_is_made_drawn_and_removed_by_clicks(site: &Site, browser: &Browser) {
+    browser.visit("/config?new=workflow").await;
+    browser.type_into("#w-name", "sweep").await;
+    browser.type_into("#w-agent", "helper-of-flows").await;
+    browser.wait_for("#config-faults", "helper-of-flows").await;
+    browser.wait_for("#config-save:disabled", "Save").await;
+    browser.script("const it = document.getElementById('w-agent'); it.value = 'writer'; it.dispatchEvent(new Event('input', {bubbles: true}))").await;
+    browser.wait_for("#config-state", "No errors.").await;
+    browser.wait_for("#config-graph svg", "work").await;
+    browser.click("#config-save:not(:disabled)").await;
+    browser.wait_for("#confirm[open]", "Add the workflow sweep?").await;
+    browser.click("#confirm button[value=yes]").await;
+    browser.wait_for("#config-state", "No changes.").await;
+    browser.wait_for("#config-field-list", "Phase work").await;
+    browser.script("document.querySelectorAll('#config-field-list details').forEach((it) => it.open = true)").await;
+    browser.type_into("#n-phases-name", "polish").await;
+    browser.type_into("#n-phases-what", "Polish it.").await;
+    browser.script("document.querySelector('#n-phases-what').closest('details').querySelector('button').click()").await;
+    browser.wait_for("#config-graph svg", "polish").await;
+    browser.check("config-workflow").await;
+    browser.click("#config-save:not(:disabled)").await;
+    browser.click("#confirm[open] button[value=yes]").await;
+    browser.wait_for("#config-state", "No changes.").await;
+    let found = site.fleet.json(&["workflow", "show", "sweep", "--json"]);
+    assert_eq!(found["workflow"]["phases"][1]["name"], "polish", "{found}");
+    browser.click("#config-remove").await;
+    browser.wait_for("#confirm[open]", "Remove the workflow sweep").await;
+    browser.click("#confirm button[value=yes]").await;
+    browser.wait_for("#config-path", "agents/NAME.yaml").await;
+    assert!(!site.fleet.file("workflows/sweep.yaml").exists());
+    browser.is_quiet("config-workflow").await;
 }
 
 async fn a_change_by_an_agent_is_loaded_by_a_click(site: &Site, browser: &Browser) {

@@ -17,6 +17,8 @@ agents:
   - {name: slow, runtime: scripted, script: [{run: 'while ! test -e go; do sleep 0.05; done'}]}
 ";
 
+const WORKFLOW: &str = "name: sweep\nagent: coder\nphases:\n  - {name: first, prompt: Go.}\n";
+
 const AGENT: &str = "name: tidy\nruntime: scripted\nscript: [{say: Tidied.}]\n";
 
 /// A fleet without secrets in its files, and its daemon.
@@ -107,6 +109,83 @@ fn an_agent_is_added_edited_and_removed_and_comments_stay() {
     assert!(!edited.herd.fleet.file("agents/tidy.yaml").exists());
     let trash = edited.herd.dir().root().join("trash/config");
     assert_eq!(std::fs::read_dir(trash).unwrap().count(), 1);
+    edited.stop();
+}
+
+#[test]
+fn a_workflow_is_added_drawn_edited_and_removed() {
+    let edited = EditedFleet::new(FLEET);
+    assert_eq!(edited.get("/api/v1/config/files").json["workflowFolder"], "workflows");
+    let add = json!({"addWorkflow": "sweep", "text": WORKFLOW});
+    let checked = edited.post("/api/v1/config/check", &add);
+    assert_eq!((checked.code, &checked.json["errors"]), (200, &json!([])), "{checked:?}");
+    assert_eq!(checked.json["phases"][0]["name"], "first");
+    let graph = checked.json["graph"].as_str().unwrap();
+    assert!(graph.contains("<svg") && graph.contains("first"), "{graph}");
+    assert_eq!(checked.json["values"]["phases"][0]["prompt"], "Go.");
+    assert!(!edited.herd.fleet.file("workflows").exists(), "a check writes nothing");
+
+    // Also while a job runs: the person who saves it confirms it.
+    let job = edited.post("/api/v1/jobs", &json!({"agent": "slow", "prompt": "go"})).json;
+    let job = format!("/api/v1/jobs/{}", job["id"].as_str().unwrap());
+    wait_for("a running job", || (edited.get(&job).json["status"] == "running").then_some(()));
+    let saved = edited.post("/api/v1/config/save", &add);
+    assert_eq!(saved.code, 200, "{saved:?}");
+    assert_eq!(edited.herd.fleet.read("workflows/sweep.yaml"), WORKFLOW);
+    assert_eq!(edited.get("/api/v1/workflows/sweep").json["phases"][0]["name"], "first");
+    assert_eq!(edited.get("/api/v1/fleet").json["configChange"], Json::Null);
+    let again = edited.post("/api/v1/config/save", &add);
+    assert_eq!(again.code, 409, "{again:?}");
+
+    let file = edited.open("workflows/sweep.yaml");
+    let changed = edited.post(
+        "/api/v1/config/value",
+        &json!({"text": file["text"], "path": ["phases", 0, "prompt"], "value": "Sweep."}),
+    );
+    assert_eq!(changed.json["text"], WORKFLOW.replace("Go.", "Sweep."), "{changed:?}");
+    let text = WORKFLOW.replace("coder", "nobody");
+    let wrong = json!({"path": "workflows/sweep.yaml", "text": text, "hash": file["hash"]});
+    let checked = edited.post("/api/v1/config/check", &wrong);
+    assert_eq!(checked.json["errors"][0]["line"], 2, "{checked:?}");
+    assert_eq!(checked.json["graph"], Json::Null);
+
+    let removed = edited.post("/api/v1/config/save", &json!({"removeWorkflow": "sweep"}));
+    assert_eq!(removed.code, 200, "{removed:?}");
+    assert_eq!(edited.get("/api/v1/workflows/sweep").code, 404);
+    assert_eq!(edited.get("/api/v1/fleet").json["configChange"], Json::Null);
+    assert!(!edited.herd.fleet.file("workflows/sweep.yaml").exists());
+    let trash = edited.herd.dir().root().join("trash/config");
+    assert_eq!(std::fs::read_dir(trash).unwrap().count(), 1);
+    edited.herd.fleet.write("go", "");
+    edited.stop();
+}
+
+#[test]
+fn a_workflow_with_an_active_run_or_a_wrong_name_stays_as_it_is() {
+    let edited = EditedFleet::new(FLEET);
+    let text = WORKFLOW.replace("coder", "slow");
+    let saved = edited.post("/api/v1/config/save", &json!({"addWorkflow": "sweep", "text": text}));
+    assert_eq!(saved.code, 200, "{saved:?}");
+    let run = edited.post("/api/v1/workflows/sweep/runs", &json!({})).json;
+    let id = run["id"].as_str().unwrap_or_else(|| panic!("{run}")).to_owned();
+    let refused = edited.post("/api/v1/config/save", &json!({"removeWorkflow": "sweep"}));
+    assert_eq!(refused.code, 409, "{refused:?}");
+    assert!(refused.json["detail"].as_str().unwrap().contains(&id), "{refused:?}");
+    for (body, code) in [
+        (json!({"addWorkflow": "../x", "text": WORKFLOW}), 400),
+        (json!({"addWorkflow": "other", "text": WORKFLOW}), 400),
+        (json!({"addWorkflow": "other", "addAgent": "other", "text": WORKFLOW}), 400),
+        (json!({"removeWorkflow": "nothing"}), 404),
+    ] {
+        let replied = edited.post("/api/v1/config/save", &body);
+        assert_eq!(replied.code, code, "{body}: {replied:?}");
+    }
+    for (path, code) in [(json!([]), 400), (json!([1.5]), 400), (json!(["name", "x"]), 400)] {
+        let body = json!({"text": WORKFLOW, "path": path, "value": "x"});
+        let replied = edited.post("/api/v1/config/value", &body);
+        assert_eq!(replied.code, code, "{body}: {replied:?}");
+    }
+    edited.herd.fleet.write("go", "");
     edited.stop();
 }
 

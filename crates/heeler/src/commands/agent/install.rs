@@ -167,8 +167,10 @@ fn install(
     // The config names the folder only when it is complete.
     fs::rename(&place.staging, &place.target)?;
     let agent_file = place.target.join(AGENT_FILE).canonicalize_utf8()?;
-    let texts =
-        BTreeMap::from([(agent_file, package.text.clone()), (config.to_owned(), after.clone())]);
+    let texts = BTreeMap::from([
+        (agent_file, Some(package.text.clone())),
+        (config.to_owned(), Some(after.clone())),
+    ]);
     let own = OwnConfigEdit::prepare(context, texts)?;
     text_file::replace_text(config, &before, &after)?;
     own.confirm(context);
@@ -285,7 +287,7 @@ pub(crate) fn remove(global: &GlobalArgs, args: &AgentRemoveArgs) -> CommandResu
     if let Some((path, _)) = &written {
         let after = templates::remove_agent(&before, path)
             .map_err(|error| CommandFailure::new(FailureCode::Refused, error))?;
-        let texts = BTreeMap::from([(config.clone(), after.clone())]);
+        let texts = BTreeMap::from([(config.clone(), Some(after.clone()))]);
         let own = OwnConfigEdit::prepare(&context, texts)?;
         // First, so that the config never names a file that does not exist.
         text_file::replace_text(&config, &before, &after)?;
