@@ -10,6 +10,7 @@ mod agent_output;
 mod companion_wait;
 mod effects;
 mod requests;
+mod running_host_servers;
 mod snapshot;
 mod streamed_message;
 
@@ -52,6 +53,7 @@ use agent_output::{
 };
 pub(crate) use companion_wait::COMPANION_WAIT_MAX;
 use companion_wait::CompanionWait;
+pub(crate) use running_host_servers::RunningHostServers;
 use snapshot::SnapshotProcess;
 pub(crate) use snapshot::{SNAPSHOT_TIME_MAX, SnapshotProcessOptions};
 use streamed_message::StreamedMessage;
@@ -77,6 +79,9 @@ pub(crate) struct ActiveRun {
     pub(crate) lines: AgentLineReader,
     pub(crate) signals: RunnerSignals,
     pub(crate) injected: InjectedMcpServers,
+    /// MCP servers that run outside of the agent's sandbox.
+    pub(crate) host_servers: RunningHostServers,
+    pub(crate) note_sender: mpsc::Sender<ToolNote>,
     /// HTTP endpoint of the injected servers.
     pub(crate) endpoint: Option<McpBridgeEndpoint>,
     pub(crate) notes: mpsc::Receiver<ToolNote>,
@@ -277,6 +282,7 @@ impl<'r> RunEventLoop<'r> {
             if !self.is_at_rest() {
                 break;
             }
+            self.run.host_servers.end(&self.run.injected).await;
             // A process that the turn left behind would act between the turns.
             if self.tree.is_agent_alone(self.agent.pid, &self.program) {
                 return self.into_kept();
@@ -348,7 +354,15 @@ impl<'r> RunEventLoop<'r> {
     /// Ends the processes that the agent left behind. This may take a while; control requests are
     /// answered meanwhile.
     async fn end_tree(&mut self) -> TerminationReport {
-        let mut ending = std::pin::pin!(self.tree.terminate());
+        let tree = self.tree;
+        let mut servers = std::mem::take(&mut self.run.host_servers);
+        let injected = (!self.must_kill).then(|| self.run.injected.clone());
+        let mut ending = std::pin::pin!(async {
+            if let Some(injected) = injected {
+                servers.end(&injected).await;
+            }
+            tree.terminate().await
+        });
         loop {
             tokio::select! {
                 ended = &mut ending => return ended,

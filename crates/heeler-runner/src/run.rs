@@ -9,6 +9,7 @@ mod external_messages;
 mod fork;
 mod hand_over;
 mod host;
+mod host_servers;
 mod kept_agent;
 mod prepare;
 mod result;
@@ -512,6 +513,7 @@ impl RunExecutor<'_> {
         if let Some(ending) = self.prepare_image(run, tree).await {
             return ending;
         }
+        self.start_host_servers(run, tree);
         let spawned = tree.spawn_agent(launch, &spawn_context).await;
         #[cfg(target_os = "linux")]
         for note in tree.take_container_notes() {
@@ -557,6 +559,7 @@ impl RunExecutor<'_> {
         let uuid = self.record_prompt(run);
         let messages = run.recorder.messages();
         let for_another_attempt = std::mem::replace(&mut run.runtime, runtime);
+        self.start_host_servers(run, tree);
         let begin = run.runtime.begin_next_turn(uuid, &turn);
         let ending = self.run_connection(run, tree, connection, begin).await;
         if run.kept_agent.is_none() {

@@ -25,7 +25,7 @@ const CANARY: &str = "canary-8821-of-the-host";
 const ATTACK: &str = r#"
 import ctypes, errno, os, socket, subprocess, sys
 # Outside of a sandbox some of these attacks would damage the machine.
-CONTAINER = sys.argv[6] != 'heeler'
+CONTAINER = sys.argv[6] == '.heeler-inside'
 if open('/proc/1/comm').read().strip() != sys.argv[6]:
     print('ESCAPED: there is no sandbox')
     sys.exit(1)
@@ -216,8 +216,11 @@ struct EscapePlace {
 }
 
 impl EscapePlace {
-    fn sandbox() -> EscapePlace {
-        EscapePlace { keys: "sandbox: true".to_owned(), dotenv: String::new(), first: "heeler" }
+    fn sandbox(like: &Fleet) -> EscapePlace {
+        // The static program where it is beside the fleet's.
+        let is_static = like.program().with_file_name("heeler-inside-static").exists();
+        let first = if is_static { "heeler-inside-s" } else { "heeler" };
+        EscapePlace { keys: "sandbox: true".to_owned(), dotenv: String::new(), first }
     }
 
     /// A container of the engine that this `.env` names.
@@ -230,7 +233,7 @@ impl EscapePlace {
 
 /// A fleet with a sandboxed agent that works in the fleet's own directory, and with another agent.
 fn sandboxed(like: &Fleet, command: &str, other: &Fleet) -> Fleet {
-    isolated(&EscapePlace::sandbox(), like, command, other)
+    isolated(&EscapePlace::sandbox(like), like, command, other)
 }
 
 /// Like [`sandboxed`], with this isolation.
@@ -254,7 +257,7 @@ fn isolated(place: &EscapePlace, like: &Fleet, command: &str, other: &Fleet) -> 
 }
 
 fn nothing_leaves_a_sandbox(like: &Fleet) {
-    let said = attack_from(&EscapePlace::sandbox(), like);
+    let said = attack_from(&EscapePlace::sandbox(like), like);
     for hidden in ["the state directory", "no heeler.yaml is visible in /"] {
         let told = said.lines().filter(|line| line.starts_with("TOLD 5 "));
         let told: Vec<&str> = told.filter(|line| line.contains(hidden)).collect();
