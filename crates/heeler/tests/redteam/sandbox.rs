@@ -217,9 +217,7 @@ struct EscapePlace {
 
 impl EscapePlace {
     fn sandbox(like: &Fleet) -> EscapePlace {
-        // The static program where it is beside the fleet's.
-        let is_static = like.program().with_file_name("heeler-inside-static").exists();
-        let first = if is_static { "heeler-inside-s" } else { "heeler" };
+        let first = like.first_process();
         EscapePlace { keys: "sandbox: true".to_owned(), dotenv: String::new(), first }
     }
 
@@ -402,6 +400,18 @@ fn nothing_of_a_sandbox_outlives_its_runner(like: &Fleet) {
 /// Another process replaces a directory that the config lets the agent write by a link to a hidden
 /// one, and back, again and again, while runs begin.
 fn no_link_that_is_swapped_in_is_mounted(like: &Fleet) {
+    no_swapped_link_is_mounted(like, "", "");
+}
+
+#[test]
+fn no_link_that_is_swapped_in_is_mounted_in_a_container() {
+    let engine = TestEngine::start();
+    let keys =
+        format!("docker: {{enabled: true, image: '{TEST_IMAGE}', volumes: ['{TEST_VOLUME}']}}");
+    no_swapped_link_is_mounted(&Fleet::new(), &keys, &engine.dotenv());
+}
+
+fn no_swapped_link_is_mounted(like: &Fleet, keys: &str, dotenv: &str) {
     const RUNS: usize = 6;
     let fleet = like.another();
     let command = "cat cache/id_ed25519; echo forged > cache/forged; echo begun";
@@ -409,9 +419,10 @@ fn no_link_that_is_swapped_in_is_mounted(like: &Fleet) {
         "heeler.yaml",
         &format!(
             "agents:\n  - name: hostile\n    runtime: command\n    command: '{command}'\n    \
-             sandbox: {{write: [cache]}}\n"
+             sandbox: {{write: [cache]}}\n    {keys}\n"
         ),
     );
+    fleet.write(".env", dotenv);
     fleet.write("home/.ssh/id_ed25519", CANARY);
     fleet.write("cache/keep", "");
     fleet.run(&["start", "--detach"]).ok();
@@ -434,7 +445,7 @@ fn no_link_that_is_swapped_in_is_mounted(like: &Fleet) {
             let ran = fleet.run(&["trigger", "hostile"]);
             let said = format!("{}{}", ran.stdout, ran.stderr);
             assert!(!said.contains(CANARY), "{said}");
-            assert!(said.contains("begun") || said.contains("in its sandbox"), "{said}");
+            assert!(said.contains("begun") || said.contains("in its "), "{said}");
         }
         is_over.store(true, Ordering::Relaxed);
         assert!(swapper.join().unwrap() > 0);
