@@ -11,6 +11,7 @@ mod companion_wait;
 mod effects;
 mod requests;
 mod running_host_servers;
+mod side_reply;
 mod snapshot;
 mod streamed_message;
 
@@ -21,7 +22,6 @@ use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
 use heeler_model::AgentSessionId;
-use heeler_model::message::{AgentMessage, MessageBody};
 use heeler_model::outcome::{AgentProcessExit, RunOutcomeBuilder};
 use heeler_model::recorder::TranscriptRecorder;
 use heeler_model::redact::SecretRedactor;
@@ -54,6 +54,7 @@ use agent_output::{
 pub(crate) use companion_wait::COMPANION_WAIT_MAX;
 use companion_wait::CompanionWait;
 pub(crate) use running_host_servers::RunningHostServers;
+pub(crate) use side_reply::SideReply;
 use snapshot::SnapshotProcess;
 pub(crate) use snapshot::{SNAPSHOT_TIME_MAX, SnapshotProcessOptions};
 use streamed_message::StreamedMessage;
@@ -112,30 +113,6 @@ pub(crate) struct ActiveRun {
     pub(crate) early_requests: Vec<PendingControlRequest>,
     /// Replies to the messages with IDs: `Err` with the reason of a refusal.
     pub(crate) message_outcomes: HashMap<Uuid, Result<(), String>>,
-}
-
-/// Output of an agent outside the conversation.
-#[derive(Debug, Default)]
-pub(crate) struct SideReply {
-    /// Last text block.
-    pub(crate) text: String,
-}
-
-impl SideReply {
-    fn record_message(&mut self, message: &AgentMessage) {
-        // The text of an API error must not pass for a summary.
-        let text = match &message.body {
-            MessageBody::Assistant(reply) if reply.api_error.is_none() => reply.text(),
-            MessageBody::Result(result) if !result.is_error => {
-                result.text.clone().unwrap_or_default()
-            }
-            _ => return,
-        };
-        // Text of a sub-agent is not the agent's own reply.
-        if message.parent_tool_use_id.is_none() && !text.trim().is_empty() {
-            self.text = text;
-        }
-    }
 }
 
 impl ActiveRun {

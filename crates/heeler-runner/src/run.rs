@@ -513,7 +513,6 @@ impl RunExecutor<'_> {
         if let Some(ending) = self.prepare_image(run, tree).await {
             return ending;
         }
-        self.start_host_servers(run, tree);
         let spawned = tree.spawn_agent(launch, &spawn_context).await;
         #[cfg(target_os = "linux")]
         for note in tree.take_container_notes() {
@@ -530,6 +529,8 @@ impl RunExecutor<'_> {
                 return AgentProcessExit::NotStarted { reason: error_chain(&error) };
             }
         };
+        // Nothing of the agent is read before, and without an agent nothing would end them.
+        self.start_host_servers(run, tree);
         fault::point(RunnerFaultPoint::Spawned);
         let begin = run.runtime.begin(uuid);
         let connection = AgentConnection::new(agent, &launch.program);

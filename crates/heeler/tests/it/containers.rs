@@ -299,6 +299,17 @@ fn an_agent_does_not_notice_the_restart_of_an_engine_that_keeps_its_containers()
     let expected: Vec<u32> = (1..=ticks()).collect();
     assert_eq!(seen[..expected.len()], expected, "{rows}");
     wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
+
+    // The engine does not remove the container of a dead runner, but the daemon does.
+    for name in ["go", "ready"] {
+        std::fs::remove_file(fleet.file(name)).unwrap();
+    }
+    fleet.run(&["trigger", "boxed", "--detach", "-q", "-p", "x"]).ok();
+    wait_for("the agent", || fleet.file("ready").exists().then_some(()));
+    fleet.kill("runner");
+    let job = wait_for("the end of the job", ended);
+    assert_ne!(job["status"], "completed", "{job}");
+    wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
     fleet.run(&["stop", "--force", "-q"]);
 }
 

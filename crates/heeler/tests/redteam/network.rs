@@ -259,7 +259,8 @@ fn a_listed_name_leads_to_no_other_host(keys: &str, dotenv: &str) {
     );
     fleet.write("work/deceive.py", DECEIVE);
     fleet.write(".env", dotenv);
-    fleet.write("hosts", "127.0.0.1 localhost rebind.test\n");
+    // The proxy asks for whole names only, which end with a dot.
+    fleet.write("hosts", "127.0.0.1 localhost rebind.test.\n");
     let answers = std::thread::spawn(move || {
         loop {
             let (mut client, _) = listed.accept().unwrap();
