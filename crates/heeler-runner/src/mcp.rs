@@ -3,8 +3,9 @@
 //! An injected server is defined once ([`InjectedMcpServers`]) and reached in two ways: in process,
 //! by JSON-RPC messages in claude's control protocol, or over HTTP on the loopback interface
 //! ([`McpHttpBridge`]). Configured servers that run outside of the agent's sandbox
-//! ([`HostMcpServer`]) are reached in the same ways. This module starts no agent and writes no row: records of a tool are sent
-//! to the run's event loop as a [`ToolNote`]. Start at [`InjectedMcpServers`].
+//! ([`HostMcpServer`]) are reached in the same ways. This module starts no agent and writes no row:
+//! records of a tool are sent to the run's event loop as a [`ToolNote`]. Start at
+//! [`InjectedMcpServers`].
 
 mod config;
 mod file_tools;
