@@ -74,7 +74,7 @@ main() {
 
   echo "installed heeler $version:"
   echo "  $to/bin/heeler, a link to $to/lib/heeler/heeler"
-  echo "  $to/lib/heeler/heeler-inside-static, for agents in containers"
+  echo "  $to/lib/heeler/heeler-inside-static, for agents in sandboxes and containers"
   echo "  $to/share: manual pages, and completions for bash, fish and zsh"
   case ":${PATH:-}:" in
     *":$to/bin:"*) ;;

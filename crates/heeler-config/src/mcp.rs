@@ -54,6 +54,8 @@ section! {
         timeout: Option<TimeoutDuration>,
         /// Load the server's tools immediately instead of when they are searched for.
         always_load as "alwaysLoad": Option<bool>,
+        /// Start the server outside of the agent's sandbox or container (stdio).
+        host: Option<SpannedValue<bool>>,
     }
 }
 
@@ -71,7 +73,13 @@ pub struct McpServer {
 #[derive(Debug, Clone, PartialEq)]
 pub enum McpTransport {
     /// Standard input and output of a process.
-    Stdio { command: String, args: Vec<String>, env: EnvVars },
+    Stdio {
+        command: String,
+        args: Vec<String>,
+        env: EnvVars,
+        /// True if it runs outside of the agent's sandbox or container.
+        is_on_host: bool,
+    },
     Http {
         url: WebUrl,
         /// Additional headers.
@@ -101,11 +109,31 @@ impl McpServer {
         let kind = keys.kind.as_ref().map_or(inferred, |kind| kind.value);
         let key = if kind == McpType::Stdio { "command" } else { "url" };
         let headers = keys.headers.clone();
+        let is_on_host = keys.host.as_ref().is_some_and(|host| host.value);
+        if let (true, Some(host)) = (is_on_host && kind != McpType::Stdio, &keys.host) {
+            let message =
+                format!("the MCP server `{name}` has a `url`, so Heeler does not start it");
+            reader.error(host.at, message).expected(
+                "remove `host`, and allow the server in `sandbox.network` or `sandbox.forward`",
+            );
+            return None;
+        }
+        if is_on_host
+            && let Some(command) = &keys.command
+            && command.value.0.contains('/')
+            && !command.value.0.starts_with('/')
+        {
+            // It is not started in the working directory, where the agent could replace it.
+            let message = format!("the MCP server `{name}` on the host has a relative path");
+            reader.error(command.at, message).expected("an absolute path, or a name in PATH");
+            return None;
+        }
         let transport = match (kind, &keys.command, &keys.url) {
             (McpType::Stdio, Some(command), _) => McpTransport::Stdio {
                 command: command.value.0.clone(),
                 args: keys.args.clone(),
                 env: keys.env.clone(),
+                is_on_host,
             },
             (McpType::Http, _, Some(url)) => McpTransport::Http { url: url.value.clone(), headers },
             (McpType::Sse, _, Some(url)) => McpTransport::Sse { url: url.value.clone(), headers },

@@ -8,6 +8,7 @@
 //! Start at [`run_first_process`].
 
 mod protocol;
+mod sources_hash;
 
 #[cfg(target_os = "linux")]
 mod first_process;
@@ -24,3 +25,4 @@ pub use protocol::{
     DESCRIPTORS_MAX, InsideArgument, InsideCommand, InsideFile, InsideReport, InsideRequest,
     LoopbackForward, MountCheck, read_frame, receive_request, send_request, write_frame,
 };
+pub use sources_hash::SOURCES_HASH;

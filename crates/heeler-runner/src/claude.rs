@@ -17,6 +17,7 @@ mod shell_parser;
 mod tool_allowlist;
 
 pub use tool_allowlist::check_allowed_tools;
+pub(crate) use tool_allowlist::{AllowedToolsError, McpToolLists};
 
 pub(crate) use args::{ClaudeLaunchOptions, limit_args, session_args, text_args};
 pub(crate) use cli::ClaudeCliRuntime;

@@ -68,6 +68,8 @@ pub(crate) struct EgressSetup<'s> {
     pub(crate) agent: &'s str,
     pub(crate) notes: mpsc::Sender<ToolNote>,
     pub(crate) questions: mpsc::Sender<ToolQuestion>,
+    /// The first process of the agent's container, if it has one.
+    pub(crate) container: ContainerPid,
 }
 
 /// Reason that a run has no network and must not start.
@@ -109,7 +111,6 @@ impl ContainerPid {
 /// Network of a run. It ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct EgressService {
-    container: ContainerPid,
     proxy: Option<EgressProxy>,
     ledger: UsageLedger,
     variables: Vec<(String, String)>,
@@ -141,8 +142,7 @@ impl EgressService {
             forwarded.push(ForwardedAddress { listener: listen(&socket)?, address });
         }
         let (sender, events) = mpsc::channel(EVENTS_MAX);
-        let container = ContainerPid::default();
-        let known = container.clone();
+        let known = setup.container;
         let options = EgressOptions {
             is_agent: Arc::new(move |connection| is_first_process(connection, &known)),
             rules,
@@ -164,7 +164,6 @@ impl EgressService {
         };
         let events = tokio::spawn(pass_events(events, setup.notes, questioner));
         Ok(EgressService {
-            container,
             proxy: Some(proxy),
             ledger,
             variables: [agent_variables(access.as_ref()), git::git_variables(&remotes, setup.env)]
@@ -172,11 +171,6 @@ impl EgressService {
             is_proxied: access.is_some(),
             _events: AbortOnDropHandle::new(events),
         })
-    }
-
-    /// Returns the place for the PID of the container's first process.
-    pub(crate) fn container(&self) -> &ContainerPid {
-        &self.container
     }
 
     /// Returns the variables that replace those of the agent's environment.
@@ -206,7 +200,7 @@ fn listen(path: &Utf8Path) -> Result<UnixListener, EgressServiceError> {
 
 /// Returns true if a connection comes from the first process of this run's sandbox or container,
 /// which forwards those of the agent.
-fn is_first_process(connection: BorrowedFd<'_>, container: &ContainerPid) -> bool {
+pub(crate) fn is_first_process(connection: BorrowedFd<'_>, container: &ContainerPid) -> bool {
     SocketPeerProcess::of(connection)
         .is_ok_and(|peer| peer.is_near_descendant(SANDBOX_DEPTH_MAX) || container.is(peer.pid))
 }

@@ -10,6 +10,8 @@ mod agent_output;
 mod companion_wait;
 mod effects;
 mod requests;
+mod running_host_servers;
+mod side_reply;
 mod snapshot;
 mod streamed_message;
 
@@ -20,7 +22,6 @@ use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
 use heeler_model::AgentSessionId;
-use heeler_model::message::{AgentMessage, MessageBody};
 use heeler_model::outcome::{AgentProcessExit, RunOutcomeBuilder};
 use heeler_model::recorder::TranscriptRecorder;
 use heeler_model::redact::SecretRedactor;
@@ -52,6 +53,8 @@ use agent_output::{
 };
 pub(crate) use companion_wait::COMPANION_WAIT_MAX;
 use companion_wait::CompanionWait;
+pub(crate) use running_host_servers::RunningHostServers;
+pub(crate) use side_reply::SideReply;
 use snapshot::SnapshotProcess;
 pub(crate) use snapshot::{SNAPSHOT_TIME_MAX, SnapshotProcessOptions};
 use streamed_message::StreamedMessage;
@@ -77,6 +80,9 @@ pub(crate) struct ActiveRun {
     pub(crate) lines: AgentLineReader,
     pub(crate) signals: RunnerSignals,
     pub(crate) injected: InjectedMcpServers,
+    /// MCP servers that run outside of the agent's sandbox.
+    pub(crate) host_servers: RunningHostServers,
+    pub(crate) note_sender: mpsc::Sender<ToolNote>,
     /// HTTP endpoint of the injected servers.
     pub(crate) endpoint: Option<McpBridgeEndpoint>,
     pub(crate) notes: mpsc::Receiver<ToolNote>,
@@ -107,30 +113,6 @@ pub(crate) struct ActiveRun {
     pub(crate) early_requests: Vec<PendingControlRequest>,
     /// Replies to the messages with IDs: `Err` with the reason of a refusal.
     pub(crate) message_outcomes: HashMap<Uuid, Result<(), String>>,
-}
-
-/// Output of an agent outside the conversation.
-#[derive(Debug, Default)]
-pub(crate) struct SideReply {
-    /// Last text block.
-    pub(crate) text: String,
-}
-
-impl SideReply {
-    fn record_message(&mut self, message: &AgentMessage) {
-        // The text of an API error must not pass for a summary.
-        let text = match &message.body {
-            MessageBody::Assistant(reply) if reply.api_error.is_none() => reply.text(),
-            MessageBody::Result(result) if !result.is_error => {
-                result.text.clone().unwrap_or_default()
-            }
-            _ => return,
-        };
-        // Text of a sub-agent is not the agent's own reply.
-        if message.parent_tool_use_id.is_none() && !text.trim().is_empty() {
-            self.text = text;
-        }
-    }
 }
 
 impl ActiveRun {
@@ -277,6 +259,7 @@ impl<'r> RunEventLoop<'r> {
             if !self.is_at_rest() {
                 break;
             }
+            self.run.host_servers.end(&self.run.injected).await;
             // A process that the turn left behind would act between the turns.
             if self.tree.is_agent_alone(self.agent.pid, &self.program) {
                 return self.into_kept();
@@ -348,7 +331,15 @@ impl<'r> RunEventLoop<'r> {
     /// Ends the processes that the agent left behind. This may take a while; control requests are
     /// answered meanwhile.
     async fn end_tree(&mut self) -> TerminationReport {
-        let mut ending = std::pin::pin!(self.tree.terminate());
+        let tree = self.tree;
+        let mut servers = std::mem::take(&mut self.run.host_servers);
+        let injected = (!self.must_kill).then(|| self.run.injected.clone());
+        let mut ending = std::pin::pin!(async {
+            if let Some(injected) = injected {
+                servers.end(&injected).await;
+            }
+            tree.terminate().await
+        });
         loop {
             tokio::select! {
                 ended = &mut ending => return ended,

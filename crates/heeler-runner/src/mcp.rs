@@ -2,13 +2,16 @@
 //!
 //! An injected server is defined once ([`InjectedMcpServers`]) and reached in two ways: in process,
 //! by JSON-RPC messages in claude's control protocol, or over HTTP on the loopback interface
-//! ([`McpHttpBridge`]). This module starts no agent and writes no row: records of a tool are sent
-//! to the run's event loop as a [`ToolNote`]. Start at [`InjectedMcpServers`].
+//! ([`McpHttpBridge`]). Configured servers that run outside of the agent's sandbox
+//! ([`HostMcpServer`]) are reached in the same ways. This module starts no agent and writes no row:
+//! records of a tool are sent to the run's event loop as a [`ToolNote`]. Start at
+//! [`InjectedMcpServers`].
 
 mod config;
 mod file_tools;
 mod fleet_client;
 mod fleet_tools;
+mod host_server;
 mod http_bridge;
 mod server;
 mod task_tools;
@@ -16,10 +19,13 @@ mod tool_definition;
 mod tool_note;
 mod worker_tools;
 
-pub(crate) use config::{CALL_TIME_MAX_MS, InjectedMcpTransport, build_mcp_config};
+pub(crate) use config::{
+    CALL_TIME_MAX_MS, InjectedMcpTransport, build_mcp_config, with_host_addresses,
+};
 pub use fleet_client::{
     FleetClient, StartedJob, TaskSnapshot, WorkerMessageDelivery, WorkerSnapshot, WorkerState,
 };
+pub(crate) use host_server::{HostMcpServer, HostRequestFilter, HostServerStreams};
 pub(crate) use http_bridge::{McpBridgeEndpoint, McpBridgeToken, McpHttpBridge};
 pub(crate) use server::{FleetToolAccess, InjectedMcpServers, ToolChannels};
 pub(crate) use tool_note::{ToolNote, ToolQuestion};

@@ -9,6 +9,7 @@ mod external_messages;
 mod fork;
 mod hand_over;
 mod host;
+mod host_servers;
 mod kept_agent;
 mod prepare;
 mod result;
@@ -528,6 +529,8 @@ impl RunExecutor<'_> {
                 return AgentProcessExit::NotStarted { reason: error_chain(&error) };
             }
         };
+        // Nothing of the agent is read before, and without an agent nothing would end them.
+        self.start_host_servers(run, tree);
         fault::point(RunnerFaultPoint::Spawned);
         let begin = run.runtime.begin(uuid);
         let connection = AgentConnection::new(agent, &launch.program);
@@ -557,6 +560,7 @@ impl RunExecutor<'_> {
         let uuid = self.record_prompt(run);
         let messages = run.recorder.messages();
         let for_another_attempt = std::mem::replace(&mut run.runtime, runtime);
+        self.start_host_servers(run, tree);
         let begin = run.runtime.begin_next_turn(uuid, &turn);
         let ending = self.run_connection(run, tree, connection, begin).await;
         if run.kept_agent.is_none() {

@@ -7,6 +7,7 @@ use heeler_model::error_chain;
 use heeler_model::run::{
     ClaudeLaunchSpec, McpServerSpec, ProgramLaunchSpec, RunSpec, RuntimeLaunchSpec, SessionStart,
 };
+use indexmap::IndexMap;
 use serde_json::{Map, Value as Json, json};
 
 use crate::acp::{AcpLaunchOptions, AcpRuntime};
@@ -98,7 +99,7 @@ fn acp_options(
         policy: program_policy(spec, program, mode),
         system_prompt: program.system_prompt.clone(),
         model: program.model.clone(),
-        mcp_servers: program.mcp_servers.clone(),
+        mcp_servers: configured_servers(context, program)?,
         injected: injected_servers(context)?,
         working_directory: spec.working_directory.clone(),
         native_session: native_session(spec, &program.agent)?,
@@ -137,7 +138,7 @@ fn qwen_options(
         model: program.model.clone(),
         effort: program.effort,
         max_turns: spec.limits.max_turns,
-        servers: qwen_servers(program, &injected_servers(context)?),
+        servers: qwen_servers(&configured_servers(context, program)?, &injected_servers(context)?),
         native_session,
         session_usage: last_result.as_ref().and_then(TurnUsage::of_session),
         budget: TokenBudget::new(program.rates, spec.limits.budget_usd),
@@ -158,7 +159,10 @@ fn codex_options(
         system_prompt: program.system_prompt.clone(),
         model: program.model.clone(),
         effort: program.effort,
-        servers: codex_servers(program, &injected_servers(context)?)?,
+        servers: codex_servers(
+            &configured_servers(context, program)?,
+            &injected_servers(context)?,
+        )?,
         working_directory: spec.working_directory.clone(),
         is_isolated: program.is_isolated,
         native_session: native_session(spec, CODEX_AGENT)?,
@@ -184,6 +188,16 @@ fn injected_servers(context: &RuntimeContext<'_>) -> Result<Vec<InjectedMcpAddre
     Ok(mcp::injected_addresses(context.injected, endpoint))
 }
 
+/// Returns the configured servers. Those outside of the agent's sandbox are reached as the injected
+/// ones are.
+fn configured_servers(
+    context: &RuntimeContext<'_>,
+    program: &ProgramLaunchSpec,
+) -> Result<IndexMap<String, McpServerSpec>, String> {
+    let endpoint = context.endpoint.ok_or("the agent's tools have no address")?;
+    Ok(mcp::with_host_addresses(&program.mcp_servers, context.injected, endpoint))
+}
+
 /// Returns the agent's own ID of the session that the run continues.
 fn native_session(spec: &RunSpec, agent: &str) -> Result<Option<String>, String> {
     match &spec.session.start {
@@ -206,11 +220,11 @@ fn native_fork(context: &RuntimeContext<'_>, agent: &str) -> Result<Option<Nativ
 /// Returns the MCP servers as values of Codex's config. They pass through its standard input,
 /// because they may hold secrets.
 fn codex_servers(
-    program: &ProgramLaunchSpec,
+    configured: &IndexMap<String, McpServerSpec>,
     injected: &[InjectedMcpAddress],
 ) -> Result<Map<String, Json>, String> {
     let mut servers = Map::new();
-    for (name, server) in &program.mcp_servers {
+    for (name, server) in configured {
         let entry = match server {
             McpServerSpec::Stdio { command, args, env, .. } => {
                 json!({ "command": command, "args": args, "env": env })
@@ -241,9 +255,12 @@ fn codex_servers(
 
 /// Returns the MCP servers in the form of Qwen Code's settings. They pass through its standard input,
 /// because they may hold secrets.
-fn qwen_servers(program: &ProgramLaunchSpec, injected: &[InjectedMcpAddress]) -> Map<String, Json> {
+fn qwen_servers(
+    configured: &IndexMap<String, McpServerSpec>,
+    injected: &[InjectedMcpAddress],
+) -> Map<String, Json> {
     let mut servers = Map::new();
-    for (name, server) in &program.mcp_servers {
+    for (name, server) in configured {
         let (mut entry, timeout_ms) = match server {
             McpServerSpec::Stdio { command, args, env, timeout_ms, .. } => {
                 (json!({ "command": command, "args": args, "env": env }), timeout_ms)

@@ -56,7 +56,7 @@ pub use postgres::{
 pub use postgres_relay::{NetworkState, PostgresRelay};
 pub use proof::ProofSettings;
 pub use test_certificates::TestCertificates;
-pub use test_engine::{TEST_IMAGE, TEST_VOLUME, TestEngine};
+pub use test_engine::{EngineRestart, TEST_IMAGE, TEST_VOLUME, TestEngine};
 
 /// Longest time that a test waits for an event before it fails. It ends tests that hang, so it is
 /// far longer than a slow machine needs.

@@ -34,18 +34,33 @@ pub struct TestEngine {
     engine: Child,
     /// Program that runs the containers; it outlives a killed engine, as on most machines.
     containerd: Child,
+    restart: EngineRestart,
+}
+
+/// Fate of the containers when the engine is started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EngineRestart {
+    /// The engine ends the containers of its predecessor.
+    EndsContainers,
+    /// They go on (`live-restore`).
+    KeepsContainers,
 }
 
 impl TestEngine {
     /// Starts an engine that has [`TEST_IMAGE`].
     pub fn start() -> TestEngine {
+        TestEngine::start_with(EngineRestart::EndsContainers)
+    }
+
+    /// Starts an engine that has [`TEST_IMAGE`] and treats its containers so.
+    pub fn start_with(restart: EngineRestart) -> TestEngine {
         assert!(
             rustix::process::geteuid().is_root(),
             "a container engine of its own needs root: run this test as root"
         );
         let folder = tempfile::Builder::new().prefix("hd").tempdir().unwrap();
-        let (containerd, engine) = (start_containerd(&folder), start_engine(&folder));
-        let mut engine = TestEngine { folder, engine, containerd };
+        let (containerd, engine) = (start_containerd(&folder), start_engine(&folder, restart));
+        let mut engine = TestEngine { folder, engine, containerd, restart };
         engine.wait_until_ready();
         engine.import_image();
         engine
@@ -90,7 +105,7 @@ impl TestEngine {
     pub fn restart(&mut self) {
         // The number in the file may be that of another process by now.
         drop(std::fs::remove_file(self.folder.path().join("pid")));
-        self.engine = start_engine(&self.folder);
+        self.engine = start_engine(&self.folder, self.restart);
         self.wait_until_ready();
     }
 
@@ -213,7 +228,7 @@ fn start_containerd(folder: &tempfile::TempDir) -> Child {
     })
 }
 
-fn start_engine(folder: &tempfile::TempDir) -> Child {
+fn start_engine(folder: &tempfile::TempDir, restart: EngineRestart) -> Child {
     let path = |name: &str| folder.path().join(name);
     let log = File::options().create(true).append(true).open(path("log")).unwrap();
     // It ends with the thread of the test, even if that is killed.
@@ -222,6 +237,9 @@ fn start_engine(folder: &tempfile::TempDir) -> Child {
     command.args(["--bridge=none", "--data-root"]).arg(path("data"));
     command.arg("--exec-root").arg(path("exec")).arg("--pidfile").arg(path("pid"));
     command.arg("--containerd").arg(path("c"));
+    if restart == EngineRestart::KeepsContainers {
+        command.arg("--live-restore");
+    }
     command.arg("--host").arg(format!("unix://{}", path("s").display()));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     command.spawn().unwrap_or_else(|error| {

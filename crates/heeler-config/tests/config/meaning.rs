@@ -477,6 +477,33 @@ mcp_servers:
 }
 
 #[test]
+fn a_server_on_the_host_is_a_program_by_name_or_absolute_path() {
+    check_agent(
+        "\
+mcp_servers:
+  good: {command: npx, host: true}
+  better: {command: /usr/bin/server, host: true}
+  off: {url: 'https://example.com', host: false}
+  remote: {url: 'https://example.com', host: true}
+  near: {command: ./server, host: true}
+",
+        expect![[r#"
+            error: the MCP server `remote` has a `url`, so Heeler does not start it
+             --> a.yaml:6:46
+              |
+            6 |   remote: {url: 'https://example.com', host: true}
+              |                                              ^^^^ remove `host`, and allow the server in `sandbox.network` or `sandbox.forward`
+
+            error: the MCP server `near` on the host has a relative path
+             --> a.yaml:7:19
+              |
+            7 |   near: {command: ./server, host: true}
+              |                   ^^^^^^^^ an absolute path, or a name in PATH
+        "#]],
+    );
+}
+
+#[test]
 fn working_directories_are_relative_to_the_file_that_names_them() {
     assert_eq!(agent("").working_directory, "/fleet");
     assert_eq!(agent("workspace: ../code\n").working_directory, "/code");

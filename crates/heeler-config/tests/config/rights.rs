@@ -83,6 +83,7 @@ const GAINS: &[(&str, &str)] = &[
     ("approvals: review", ""),
     ("", "mcp_servers: {x: {command: y}}"),
     ("mcp_servers: {x: {command: y}}", "mcp_servers: {x: {command: z}}"),
+    ("mcp_servers: {x: {command: y}}", "mcp_servers: {x: {command: y, host: true}}"),
     ("", "secrets: [TOKEN]"),
     ("runtime: command; command: x", "runtime: command; command: x; secrets: [TOKEN]"),
     (
@@ -168,6 +169,8 @@ fn every_right_that_an_agent_would_gain_is_told() {
          -> mcp_servers: {x: {command: y}}
             mcp_servers x
         mcp_servers: {x: {command: y}} -> mcp_servers: {x: {command: z}}
+            mcp_servers x
+        mcp_servers: {x: {command: y}} -> mcp_servers: {x: {command: y, host: true}}
             mcp_servers x
          -> secrets: [TOKEN]
             secrets TOKEN

@@ -71,7 +71,7 @@ fn program_brief(
         system_prompt: agent.system_prompt.clone(),
         model: agent.model.clone(),
         effort: agent.effort,
-        mcp_servers: servers.map(|(name, server)| (name.clone(), mcp_brief(server))).collect(),
+        mcp_servers: servers.map(|(name, server)| (name.clone(), mcp_brief(server, env))).collect(),
         protected: Vec::new(),
         is_isolated: agent.isolation_settings().is_some(),
         rates: agent.token_price().map(|price| token_rates(&price)),
@@ -141,13 +141,19 @@ fn claude_brief(
         effort: agent.effort,
         setting_sources: sources.iter().map(ToString::to_string).collect(),
         plugins: agent.plugins.iter().map(|plugin| plugin.path.clone()).collect(),
-        mcp_servers: servers.map(|(name, server)| (name.clone(), mcp_brief(server))).collect(),
+        mcp_servers: servers.map(|(name, server)| (name.clone(), mcp_brief(server, env))).collect(),
     })
 }
 
 /// Finds a program by its path, or by its name in the directories of PATH.
 fn find_program(wanted: &Utf8Path, path: &str) -> Result<Utf8PathBuf, PrepareError> {
     find_on_path(wanted, path).ok_or_else(|| PrepareError::Claude { program: wanted.to_owned() })
+}
+
+/// Returns the path of a server's program. The runner checks that no agent can write it.
+fn find_host_program(command: &str, env: &IndexMap<String, String>) -> String {
+    let path = env.get("PATH").map_or("", String::as_str);
+    find_on_path(Utf8Path::new(command), path).map_or_else(|| command.to_owned(), String::from)
 }
 
 fn find_on_path(wanted: &Utf8Path, path: &str) -> Option<Utf8PathBuf> {
@@ -164,17 +170,21 @@ fn is_program(path: &Utf8Path) -> bool {
     path.is_file() && access(path.as_std_path(), Access::EXEC_OK).is_ok()
 }
 
-fn mcp_brief(server: &McpServer) -> McpServerSpec {
+fn mcp_brief(server: &McpServer, env: &IndexMap<String, String>) -> McpServerSpec {
     let (timeout_ms, always_load) =
         (server.timeout.map(|it| period_millis(it.0)), server.always_load);
     let exposed = |(name, value): (&String, &SecretText)| (name.clone(), value.expose().to_owned());
     match &server.transport {
-        McpTransport::Stdio { command, args, env } => McpServerSpec::Stdio {
-            command: command.clone(),
+        McpTransport::Stdio { command, args, env: own_env, is_on_host } => McpServerSpec::Stdio {
+            command: match is_on_host {
+                true => find_host_program(command, env),
+                false => command.clone(),
+            },
             args: args.clone(),
-            env: env.get().iter().map(exposed).collect(),
+            env: own_env.get().iter().map(exposed).collect(),
             timeout_ms,
             always_load,
+            is_on_host: *is_on_host,
         },
         McpTransport::Http { url, headers } => McpServerSpec::Http {
             url: url.expose().to_owned(),

@@ -331,6 +331,9 @@ pub enum McpServerSpec {
         timeout_ms: Option<u64>,
         /// True if its tools are loaded at the start.
         always_load: Option<bool>,
+        /// True if it runs outside of the agent's sandbox or container.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_on_host: bool,
     },
     Http {
         url: String,

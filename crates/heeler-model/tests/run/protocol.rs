@@ -125,6 +125,7 @@ fn briefs() {
                 env: map("MODE", "ro"),
                 timeout_ms: Some(30_000),
                 always_load: Some(true),
+                is_on_host: false,
             },
         ),
         (

@@ -119,6 +119,7 @@ fn servers() -> IndexMap<String, McpServerSpec> {
         env: pair(),
         timeout_ms,
         always_load,
+        is_on_host: false,
     };
     let remote = McpServerSpec::Http { url: url.clone(), headers: pair(), timeout_ms, always_load };
     let old = McpServerSpec::Sse { url, headers: pair(), timeout_ms, always_load };

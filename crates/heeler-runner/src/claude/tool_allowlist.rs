@@ -264,6 +264,43 @@ fn matches_pattern(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
+/// The agent's lists of tools, as far as they concern MCP servers. The runner applies them where
+/// requests pass through it, because any process of the agent can send one.
+pub(crate) struct McpToolLists {
+    allowed: Option<ToolAllowlist>,
+    denied: Vec<ToolAllowRule>,
+}
+
+impl McpToolLists {
+    pub(crate) fn from_brief(brief: &ClaudeLaunchSpec) -> Result<McpToolLists, AllowedToolsError> {
+        let denied = brief.denied_tools.iter().filter_map(|entry| ToolAllowRule::parse(entry).ok());
+        Ok(McpToolLists {
+            allowed: ToolAllowlist::from_brief(brief, &[])?,
+            denied: denied.filter(ToolAllowRule::is_mcp).collect(),
+        })
+    }
+
+    /// Returns the reason for which a request to a server is refused.
+    pub(crate) fn denial(&self, server: &str, method: &str, params: &Json) -> Option<String> {
+        let tool = match method {
+            "tools/list" => return None,
+            "tools/call" => plain_name(params["name"].as_str().unwrap_or_default()),
+            // Lists that have all of a server include its resources and prompts.
+            _ => "*".to_owned(),
+        };
+        let name = format!("mcp__{}__{tool}", plain_name(server));
+        if self.denied.iter().any(|rule| matches_pattern(&rule.name, &name)) {
+            return Some(format!("{name} is in this agent's denied_tools"));
+        }
+        let allowed = self.allowed.as_ref()?;
+        let permits = match method {
+            "tools/call" => allowed.permits(&name, &params["arguments"]),
+            _ => allowed.has_server(server),
+        };
+        (!permits).then(|| allowed.denial_reason(&name))
+    }
+}
+
 /// Returns true if two names denote the same tool.
 pub(super) fn is_same_tool(one: &str, other: &str) -> bool {
     current_tool_name(one) == current_tool_name(other)
@@ -281,8 +318,12 @@ pub(super) fn server_patterns(servers: &[String]) -> impl Iterator<Item = String
 }
 
 fn server_pattern(server: &str) -> String {
+    format!("mcp__{}__*", plain_name(server))
+}
+
+/// Returns the name of a server or tool as a part of Claude's names.
+fn plain_name(name: &str) -> String {
     // Claude replaces the same characters when it builds the names of tools.
     let plain = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
-    let server: String = server.chars().map(plain).collect();
-    format!("mcp__{server}__*")
+    name.chars().map(plain).collect()
 }

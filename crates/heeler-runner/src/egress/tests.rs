@@ -37,6 +37,7 @@ fn start_with(attendance: QuestionPolicy, network: &EgressConfig) -> ServiceFixt
         agent: "coder",
         notes: note_sender,
         questions: question_sender,
+        container: ContainerPid::default(),
     });
     ServiceFixture { _dir: dir, socket, service: service.unwrap(), notes, questions }
 }

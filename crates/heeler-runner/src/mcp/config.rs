@@ -31,8 +31,21 @@ pub(crate) fn build_mcp_config(
     injected: &InjectedMcpServers,
     transport: &InjectedMcpTransport,
 ) -> Json {
-    let mut servers: Map<String, Json> =
-        configured.iter().map(|(name, server)| (name.clone(), server_entry(server))).collect();
+    let configured = match transport {
+        InjectedMcpTransport::InProcess => configured.clone(),
+        InjectedMcpTransport::Http(endpoint) => with_host_addresses(configured, injected, endpoint),
+    };
+    let entry = |(name, server): (&String, &McpServerSpec)| {
+        // The process of a server on the host concerns the runner only; its environment is secret.
+        let entry = match injected.host_server(name) {
+            Some(_) if matches!(transport, InjectedMcpTransport::InProcess) => {
+                with_settings(json!({ "type": "sdk", "name": name }), server)
+            }
+            _ => with_settings(server_entry(server), server),
+        };
+        (name.clone(), entry)
+    };
+    let mut servers: Map<String, Json> = configured.iter().map(entry).collect();
     for name in injected.names() {
         let entry = match transport {
             InjectedMcpTransport::InProcess => {
@@ -51,21 +64,44 @@ pub(crate) fn build_mcp_config(
     json!({ "mcpServers": servers })
 }
 
+/// Returns the configured servers as an agent sees them that reaches those on the host by HTTP.
+pub(crate) fn with_host_addresses(
+    configured: &IndexMap<String, McpServerSpec>,
+    injected: &InjectedMcpServers,
+    endpoint: &McpBridgeEndpoint,
+) -> IndexMap<String, McpServerSpec> {
+    let seen = |(name, server): (&String, &McpServerSpec)| {
+        let Some(index) = injected.host_server(name) else { return (name.clone(), server.clone()) };
+        let (timeout_ms, always_load) = call_settings(server);
+        let headers = [("Authorization".to_owned(), endpoint.authorization())].into();
+        let url = endpoint.host_server_url(index);
+        (name.clone(), McpServerSpec::Http { url, headers, timeout_ms, always_load })
+    };
+    configured.iter().map(seen).collect()
+}
+
+fn call_settings(server: &McpServerSpec) -> (Option<u64>, Option<bool>) {
+    match server {
+        McpServerSpec::Stdio { timeout_ms, always_load, .. }
+        | McpServerSpec::Http { timeout_ms, always_load, .. }
+        | McpServerSpec::Sse { timeout_ms, always_load, .. } => (*timeout_ms, *always_load),
+    }
+}
+
 fn server_entry(server: &McpServerSpec) -> Json {
     let remote = |kind, url: &str, headers| json!({ "type": kind, "url": escape_variables(url), "headers": escape_values(headers) });
-    let (mut entry, timeout_ms, always_load) = match server {
-        McpServerSpec::Stdio { command, args, env, timeout_ms, always_load } => {
+    match server {
+        McpServerSpec::Stdio { command, args, env, .. } => {
             let args: Vec<String> = args.iter().map(|arg| escape_variables(arg)).collect();
-            let entry = json!({ "type": "stdio", "command": escape_variables(command), "args": args, "env": escape_values(env) });
-            (entry, timeout_ms, always_load)
+            json!({ "type": "stdio", "command": escape_variables(command), "args": args, "env": escape_values(env) })
         }
-        McpServerSpec::Http { url, headers, timeout_ms, always_load } => {
-            (remote("http", url, headers), timeout_ms, always_load)
-        }
-        McpServerSpec::Sse { url, headers, timeout_ms, always_load } => {
-            (remote("sse", url, headers), timeout_ms, always_load)
-        }
-    };
+        McpServerSpec::Http { url, headers, .. } => remote("http", url, headers),
+        McpServerSpec::Sse { url, headers, .. } => remote("sse", url, headers),
+    }
+}
+
+fn with_settings(mut entry: Json, server: &McpServerSpec) -> Json {
+    let (timeout_ms, always_load) = call_settings(server);
     // Claude rejects its whole config because of a timeout of zero.
     if let Some(timeout_ms) = timeout_ms.filter(|&timeout_ms| timeout_ms > 0) {
         entry["timeout"] = json!(timeout_ms);
@@ -91,10 +127,12 @@ fn escape_variables(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use expect_test::expect;
 
     use super::super::tests::McpFixture;
-    use super::super::{McpBridgeToken, McpHttpBridge};
+    use super::super::{HostMcpServer, McpBridgeToken, McpHttpBridge};
     use super::*;
 
     fn configured() -> IndexMap<String, McpServerSpec> {
@@ -108,6 +146,7 @@ mod tests {
                     env: map("GITHUB_TOKEN", "t"),
                     timeout_ms: Some(5_000),
                     always_load: Some(true),
+                    is_on_host: false,
                 },
             ),
             (
@@ -187,6 +226,30 @@ mod tests {
               }
             }"#]]
         .assert_eq(&format!("{config:#}"));
+    }
+
+    #[tokio::test]
+    async fn the_agent_does_not_see_the_process_of_a_server_on_the_host() {
+        let place = McpFixture::new();
+        let server = HostMcpServer::new("github", Arc::new(|_: &str, _: &str, _: &Json| None));
+        let injected = place.injected().0.with_host_servers([server]);
+        let config = build_mcp_config(&configured(), &injected, &InjectedMcpTransport::InProcess);
+        let expected =
+            json!({ "type": "sdk", "name": "github", "timeout": 5000, "alwaysLoad": true });
+        assert_eq!(config["mcpServers"]["github"], expected);
+        let token = McpBridgeToken::mint();
+        let bridge = McpHttpBridge::open(&injected, &token).await.unwrap();
+        let endpoint = bridge.endpoint().clone();
+        let config =
+            build_mcp_config(&configured(), &injected, &InjectedMcpTransport::Http(endpoint));
+        let entry = &config["mcpServers"]["github"];
+        assert_eq!((&entry["type"], &entry["timeout"]), (&json!("http"), &json!(5000)));
+        assert_eq!(entry["headers"]["Authorization"], format!("Bearer {}", token.secret()));
+        assert!(!config.to_string().contains("GITHUB_TOKEN"), "{config}");
+        // One that Heeler injects takes precedence.
+        let own = HostMcpServer::new("heeler", Arc::new(|_: &str, _: &str, _: &Json| None));
+        let injected = place.injected().0.with_host_servers([own]);
+        assert!(injected.host_servers().is_empty());
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The injected servers over HTTP, for an agent that supports nothing else (`cli`).
+//! The injected servers over HTTP, for an agent that supports nothing else (`cli`), and servers of
+//! the config that run outside of its sandbox.
 //!
 //! Other users of the machine can reach the loopback interface, so every request must carry the
 //! run's token, which exists in memory only. Requests of web pages are also rejected by their
@@ -7,6 +8,7 @@
 use std::future::Future as _;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,16 +16,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::connect_info::Connected;
-use axum::extract::{ConnectInfo, Request, State};
-use axum::http::StatusCode;
-use axum::http::header::AUTHORIZATION;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
 use axum::serve::{IncomingStream, Listener};
 use camino::Utf8Path;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use serde_json::Value as Json;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -35,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::InjectedMcpServers;
+use super::host_server::HostMcpServer;
 use super::server::InjectedMcpServer;
 
 /// Size limit of a request; a call names a file and does not contain it.
@@ -45,6 +51,12 @@ const CONNECTIONS_MAX: usize = 16;
 const AUTH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time that [`McpHttpBridge::close`] waits for calls in progress.
 const CLOSE_GRACE: Duration = Duration::from_millis(500);
+
+/// Returns true for a connection of the agent.
+pub(crate) type AgentConnectionCheck = dyn Fn(BorrowedFd<'_>) -> bool + Send + Sync;
+
+/// Port of this machine, or a socket that only the agent may connect to.
+type BridgeListener = Either<TcpListener, (UnixListener, Arc<AgentConnectionCheck>)>;
 
 /// Token for the injected servers. A secret.
 #[derive(Clone, PartialEq)]
@@ -76,6 +88,12 @@ impl McpBridgeEndpoint {
         format!("http://127.0.0.1:{}/{server}", self.port)
     }
 
+    /// Returns the URL of a server that runs outside of the agent's sandbox. Names of servers can have
+    /// any characters, so it is known by its number.
+    pub(super) fn host_server_url(&self, index: usize) -> String {
+        self.url(&host_server_path(index))
+    }
+
     /// Returns the value of the `Authorization` header. A secret.
     pub(crate) fn authorization(&self) -> String {
         format!("Bearer {}", self.token.secret())
@@ -86,6 +104,10 @@ impl std::fmt::Debug for McpBridgeEndpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Endpoint({})", self.port)
     }
+}
+
+fn host_server_path(index: usize) -> String {
+    format!("on-host/{index}")
 }
 
 /// Reason that the injected servers cannot be reached.
@@ -127,23 +149,25 @@ impl McpHttpBridge {
         Ok(McpHttpBridge::serve(injected, endpoint, Either::Left(listener), stranger_wait))
     }
 
-    /// Listens on a unix socket, to which a sandbox forwards a loopback port of its own. Must be
-    /// called within the run's tokio runtime.
+    /// Listens on a unix socket, to which a sandbox forwards a loopback port of its own. Connections
+    /// of other processes than `is_agent` accepts are closed. Must be called within the run's tokio
+    /// runtime.
     pub(crate) fn open_socket(
         injected: &InjectedMcpServers,
         token: &McpBridgeToken,
-        socket: &Utf8Path,
-        port: u16,
+        (socket, port): (&Utf8Path, u16),
+        is_agent: Arc<AgentConnectionCheck>,
     ) -> Result<McpHttpBridge, McpBridgeError> {
         let listener = UnixListener::bind(socket).map_err(|source| McpBridgeError { source })?;
         let endpoint = McpBridgeEndpoint { port, token: token.clone() };
-        Ok(McpHttpBridge::serve(injected, endpoint, Either::Right(listener), AUTH_TIMEOUT))
+        let listener = Either::Right((listener, is_agent));
+        Ok(McpHttpBridge::serve(injected, endpoint, listener, AUTH_TIMEOUT))
     }
 
     fn serve(
         injected: &InjectedMcpServers,
         endpoint: McpBridgeEndpoint,
-        listener: Either<TcpListener, UnixListener>,
+        listener: BridgeListener,
         stranger_wait: Duration,
     ) -> McpHttpBridge {
         let closing = CancellationToken::new();
@@ -192,7 +216,7 @@ fn router(
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_max_request_body_bytes(BODY_BYTES_MAX)
-        .with_allowed_hosts([host])
+        .with_allowed_hosts([host.clone()])
         .enforce_origin_validation()
         .with_cancellation_token(closing.clone());
     let mut router = Router::new();
@@ -205,8 +229,41 @@ fn router(
         );
         router = router.route_service(&format!("/{}", server.name()), service);
     }
+    for (index, server) in injected.host_servers().iter().enumerate() {
+        let target = HostServerRoute { server: server.clone(), host: host.clone() };
+        // There is no stream of events (GET) and no session (DELETE).
+        let route = post(answer_for_host_server).with_state(target);
+        router = router.route(&format!("/{}", host_server_path(index)), route);
+    }
+    router = router.layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
     // The layer is added last, so it runs before every route, also for unknown paths.
     router.layer(from_fn_with_state(Arc::<str>::from(endpoint.authorization()), authorize))
+}
+
+/// Server outside of the agent's sandbox, and the `Host` of requests to it.
+#[derive(Clone)]
+struct HostServerRoute {
+    server: HostMcpServer,
+    host: String,
+}
+
+/// Answers a request of MCP over HTTP without keeping state.
+async fn answer_for_host_server(
+    State(HostServerRoute { server, host }): State<HostServerRoute>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    // Requests of web pages, as for the other servers.
+    if headers.contains_key(ORIGIN) || headers.get(HOST).is_none_or(|it| it != host.as_str()) {
+        return StatusCode::FORBIDDEN.into_response();
+    }
+    let Ok(message @ Json::Object(_)) = serde_json::from_slice(&body) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    match server.handle(&message).await {
+        Some(reply) => ([(CONTENT_TYPE, "application/json")], reply.to_string()).into_response(),
+        None => StatusCode::ACCEPTED.into_response(),
+    }
 }
 
 async fn authorize(
@@ -234,7 +291,7 @@ fn constant_time_eq(given: &[u8], expected: &[u8]) -> bool {
 /// Listener with at most [`CONNECTIONS_MAX`] connections, so that strangers cannot exhaust the file
 /// descriptors.
 struct BoundedListener {
-    listener: Either<TcpListener, UnixListener>,
+    listener: BridgeListener,
     free: Arc<Semaphore>,
     /// Time in which a connection must present the token.
     auth_timeout: Duration,
@@ -259,7 +316,13 @@ impl Listener for BoundedListener {
         let permit = permit.expect("the semaphore is never closed");
         let stream = match &mut self.listener {
             Either::Left(listener) => Either::Left(Listener::accept(listener).await.0),
-            Either::Right(listener) => Either::Right(Listener::accept(listener).await.0),
+            Either::Right((listener, is_agent)) => loop {
+                let stream = Listener::accept(listener).await.0;
+                if is_agent(stream.as_fd()) {
+                    break Either::Right(stream);
+                }
+                tracing::warn!("a process outside of the run connected to the agent's tools");
+            },
         };
         let is_known = Arc::<AtomicBool>::default();
         let patience = Box::pin(tokio::time::sleep(self.auth_timeout));
@@ -573,6 +636,66 @@ mod tests {
             })
         })
         .await
+    }
+
+    #[tokio::test]
+    async fn a_server_on_the_host_is_behind_the_same_wall() {
+        let place = McpFixture::new();
+        let server = HostMcpServer::new("my shop", Arc::new(|_: &str, _: &str, _: &Json| None));
+        server.fail("it is closed".to_owned());
+        let injected = place.injected().0.with_host_servers([server]);
+        let bridge = McpHttpBridge::open(&injected, &McpBridgeToken::mint()).await.unwrap();
+        let endpoint = bridge.endpoint();
+        let path = host_server_path(0);
+        let (status, reply) = ask(endpoint, &path, "2025-06-18", &initialize()).await;
+        assert_eq!((status, &reply["error"]["message"]), (200, &json!("it is closed")));
+        let notice = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        assert_eq!(ask(endpoint, &path, "2025-06-18", &notice).await, (202, Json::Null));
+        let (host, token) = (format!("127.0.0.1:{}", endpoint.port), endpoint.authorization());
+        let (good, body) = (("host", &*host), initialize().to_string());
+        let status = |headers: Vec<(&'static str, String)>, body: String| {
+            let path = path.clone();
+            async move {
+                let headers: Vec<(&str, &str)> =
+                    headers.iter().map(|(name, value)| (*name, &**value)).collect();
+                exchange(endpoint, &post(&path, &headers, &body)).await.0
+            }
+        };
+        let with = |name: &'static str, value: &str| (name, value.to_owned());
+        let (good, token) = (with(good.0, good.1), with("authorization", &token));
+        assert_eq!(status(vec![good.clone()], body.clone()).await, 401);
+        let page = with("origin", "http://evil.example");
+        assert_eq!(status(vec![good.clone(), token.clone(), page], body.clone()).await, 403);
+        let rebound = with("host", "evil.example");
+        assert_eq!(status(vec![rebound, token.clone()], body.clone()).await, 403);
+        for bad in ["[]", "{", "1", ""] {
+            assert_eq!(status(vec![good.clone(), token.clone()], bad.to_owned()).await, 400);
+        }
+        let long = format!("{{\"a\": \"{}\"}}", "x".repeat(BODY_BYTES_MAX));
+        assert_eq!(status(vec![good.clone(), token.clone()], long).await, 413);
+        let elsewhere = host_server_path(1);
+        assert_eq!(ask(endpoint, &elsewhere, "2025-06-18", &initialize()).await.0, 404);
+    }
+
+    #[tokio::test]
+    async fn a_socket_serves_the_agent_only() {
+        let place = McpFixture::new();
+        let (injected, _notes) = place.injected();
+        for (is_agent, served) in [(true, true), (false, false)] {
+            let socket = place.root().join(format!("m{served}"));
+            let token = McpBridgeToken::mint();
+            let check = Arc::new(move |_: BorrowedFd<'_>| is_agent);
+            let bridge =
+                McpHttpBridge::open_socket(&injected, &token, (&socket, 3129), check).unwrap();
+            let mut stream = UnixStream::connect(&socket).await.unwrap();
+            let token = bridge.endpoint().authorization();
+            let headers = [("host", "127.0.0.1:3129"), ("authorization", &token)];
+            let request = post("heeler", &headers, &initialize().to_string());
+            drop(stream.write_all(request.as_bytes()).await);
+            let mut reply = Vec::new();
+            drop(stream.read_to_end(&mut reply).await);
+            assert_eq!(reply.starts_with(b"HTTP/1.1 200"), served, "{reply:?}");
+        }
     }
 
     #[tokio::test]

@@ -24,6 +24,7 @@ use uuid::Uuid;
 use super::file_tools::FileSender;
 use super::fleet_client::{AsyncFleetClient, FleetClient};
 use super::fleet_tools::FleetTools;
+use super::host_server::HostMcpServer;
 use super::tool_definition::ToolCallOutcome;
 use super::tool_note::{ToolNote, ToolQuestion};
 use super::{file_tools, fleet_tools};
@@ -56,6 +57,8 @@ pub(crate) struct FleetToolAccess {
 #[derive(Debug, Clone)]
 pub(crate) struct InjectedMcpServers {
     servers: Arc<[InjectedMcpServer]>,
+    /// Configured servers that run outside of the agent's sandbox.
+    on_host: Arc<[HostMcpServer]>,
 }
 
 impl InjectedMcpServers {
@@ -80,11 +83,32 @@ impl InjectedMcpServers {
             access.may_start_jobs,
         ));
         let channels = ToolChannels { notes, questions, note_sender, question_sender };
-        (InjectedMcpServers { servers: files.into_iter().chain([fleet]).collect() }, channels)
+        let servers = files.into_iter().chain([fleet]).collect();
+        (InjectedMcpServers { servers, on_host: Arc::new([]) }, channels)
     }
 
     pub(crate) fn none() -> InjectedMcpServers {
-        InjectedMcpServers { servers: Arc::new([]) }
+        InjectedMcpServers { servers: Arc::new([]), on_host: Arc::new([]) }
+    }
+
+    /// Adds servers of the config. Those with the name of an injected one are left out.
+    pub(crate) fn with_host_servers(
+        mut self,
+        servers: impl IntoIterator<Item = HostMcpServer>,
+    ) -> InjectedMcpServers {
+        let is_free = |server: &HostMcpServer| self.names().all(|name| name != server.name());
+        self.on_host = servers.into_iter().filter(is_free).collect();
+        self
+    }
+
+    /// Returns the servers that run outside of the agent's sandbox.
+    pub(crate) fn host_servers(&self) -> &[HostMcpServer] {
+        &self.on_host
+    }
+
+    /// Returns the number of the server on the host with this name.
+    pub(super) fn host_server(&self, name: &str) -> Option<usize> {
+        self.on_host.iter().position(|server| server.name() == name)
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
@@ -102,6 +126,10 @@ impl InjectedMcpServers {
     pub(crate) async fn handle(&self, server: &str, message: Json) -> Json {
         // The ID is kept before the message is consumed, because an error names it too.
         let id = message.get("id").cloned();
+        if let Some(index) = self.host_server(server) {
+            let reply = self.on_host[index].handle(&message).await;
+            return reply.unwrap_or_else(|| json!({ "jsonrpc": "2.0", "result": {} }));
+        }
         let Some(server) = self.servers.iter().find(|known| known.name() == server) else {
             let text = format!("there is no server `{server}` in this run");
             return error_response(id, ErrorData::invalid_request(text, None));

@@ -48,6 +48,14 @@ pub(crate) enum ToolNote {
     },
     /// The egress proxy decided about more hosts than are recorded.
     NetworkOmitted,
+    /// An MCP server outside of the sandbox has ended before the agent.
+    HostServerEnded {
+        name: String,
+        /// How the end was noticed.
+        end: String,
+        /// End of its standard error.
+        errors: String,
+    },
 }
 
 impl ToolNote {
@@ -59,13 +67,16 @@ impl ToolNote {
             ToolNote::TasksAdded { .. } => "tasks_added",
             ToolNote::TaskFinished { .. } => "task_finished",
             ToolNote::NetworkDecision { .. } | ToolNote::NetworkOmitted => "network",
+            ToolNote::HostServerEnded { .. } => "warning",
         }
     }
 
     /// Returns the additional fields of the row.
     pub(crate) fn fields(&self) -> Json {
         match self {
-            ToolNote::Progress { .. } | ToolNote::NetworkOmitted => json!({}),
+            ToolNote::Progress { .. }
+            | ToolNote::NetworkOmitted
+            | ToolNote::HostServerEnded { .. } => json!({}),
             ToolNote::NetworkDecision { host, port, denial } => {
                 json!({ "host": host, "port": port, "allowed": denial.is_none() })
             }
@@ -100,6 +111,10 @@ impl ToolNote {
             }
             ToolNote::NetworkOmitted => {
                 "the agent requested many hosts; further decisions are not recorded".to_owned()
+            }
+            ToolNote::HostServerEnded { name, end, errors } => {
+                let errors = if errors.is_empty() { String::new() } else { format!(": {errors}") };
+                format!("the MCP server {name} has ended: {end}{errors}")
             }
         }
     }

@@ -123,9 +123,7 @@ impl ProcessTree {
         let (pipes, agent_ends) = agent_pipes().map_err(failed)?;
         let started = self.start_container(sandbox, &prepared, sockets, &body.body).await;
         let StartedContainer { runner, pid, id, kept_lock } = started.map_err(refused)?;
-        if let Some(known) = &sandbox.container_pid {
-            known.set(pid.as_raw_nonzero().get().cast_unsigned());
-        }
+        sandbox.container_pid.set(pid.as_raw_nonzero().get().cast_unsigned());
         let mut descriptors: Vec<BorrowedFd<'_>> =
             agent_ends.iter().map(|end| end.as_fd()).collect();
         descriptors.extend(context.inherit);

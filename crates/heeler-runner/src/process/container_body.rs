@@ -92,8 +92,7 @@ impl ContainerBody {
         }
         let (user, user_namespace) = container_user(spec, inputs.facts, inputs.ids);
         let mut host = json!({
-            // Also removes it if no process of Heeler is left to do so.
-            "AutoRemove": inputs.owner.kept_for.is_none(),
+            "AutoRemove": removes_itself(inputs),
             "NetworkMode": spec.network.as_str(),
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
@@ -135,6 +134,15 @@ impl ContainerBody {
         }
         Ok(ContainerBody { body, copies: mounts.copies })
     }
+}
+
+/// Returns true if the engine removes the container by itself, so that none is left even if no process of
+/// Heeler lives. Docker with `live-restore` also removes those that are running when it starts again,
+/// so Heeler removes its containers there.
+fn removes_itself(inputs: &ContainerInputs<'_>) -> bool {
+    let EngineFacts { kind, survives_restart, .. } = inputs.facts;
+    let ends_running_ones = matches!(kind, EngineKind::Docker) && *survives_restart;
+    inputs.owner.kept_for.is_none() && !ends_running_ones
 }
 
 fn container_labels(spec: &ContainerSpec, inputs: &ContainerInputs<'_>) -> Map<String, Json> {

@@ -28,8 +28,8 @@ pub(super) struct RunningContainer {
     /// Set when the first process is gone without a report.
     pub(super) is_lost: Arc<AtomicBool>,
     pub(super) memory_bytes: u64,
-    /// The first process, as the egress proxy knows it.
-    pub(super) known_pid: Option<ContainerPid>,
+    /// The first process, as the sockets of the run know it.
+    pub(super) known_pid: ContainerPid,
     /// Set if the container is kept for the next run of its session.
     pub(super) kept: Option<KeptContainer>,
 }
@@ -58,9 +58,7 @@ impl RunningContainer {
     /// Waits for the end of all processes, and removes the container or keeps it. Returns the reason for which
     /// the container itself ended the agent, if it did.
     pub(super) async fn end(self) -> Option<String> {
-        if let Some(known) = &self.known_pid {
-            known.clear();
-        }
+        self.known_pid.clear();
         let process = self.first_process;
         let waited = tokio::task::spawn_blocking(move || process.wait(END_TIME_MAX));
         drop(waited.await);

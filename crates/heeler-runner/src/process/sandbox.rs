@@ -1,8 +1,8 @@
 //! Starts an agent in a sandbox of bubblewrap.
 //!
 //! The sandbox has its own user, PID, network, IPC and host name namespaces, no capabilities, and the
-//! file system of [`sandbox_mounts`](super::sandbox_mounts). Its first process is `heeler inside`,
-//! which receives the agent's pipes, arguments and environment through a socket: no secret is in an
+//! file system of [`sandbox_mounts`](super::sandbox_mounts). Its first process is the program of
+//! `heeler-inside`, which receives the agent's pipes, arguments and environment through a socket: no secret is in an
 //! argument or in the environment of bubblewrap. Everything else is as for an agent outside: the
 //! cgroup, the mark of agents, the marker, the session's lock and the agent's pipes. Start at
 //! [`AgentSandbox`].
@@ -25,6 +25,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::agent_process::AgentPipes;
 use super::claude_folder::{hide_login, mount_claude_folder};
+use super::first_process_path::{SandboxFirstProcess, static_program};
 use super::kept_container::KeptContainerPlan;
 use super::sandbox_cure::sandbox_cure;
 use super::sandbox_mounts::{SandboxMount, SandboxMounts};
@@ -37,9 +38,6 @@ use crate::egress::ContainerPid;
 /// Places of bubblewrap. `PATH` is not searched: an agent may be able to write a directory of it.
 const BUBBLEWRAP_PATHS: [&str; 4] =
     ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
-
-/// File name of the first process of containers, beside this program. `cargo xtask inside` builds it.
-pub(crate) const STATIC_PROGRAM: &str = "heeler-inside-static";
 
 /// Options that every sandbox has.
 pub(super) const BASE_OPTIONS: [&str; 26] = [
@@ -108,7 +106,7 @@ pub(crate) struct AgentSandbox {
     pub(crate) sessions: Option<Utf8PathBuf>,
     /// Name of the working directory's subdirectory in `sessions`.
     pub(crate) project: String,
-    /// Path of this program, which is the first process of the sandbox.
+    /// Path of this program. The first process of the sandbox is beside it, or is this program.
     pub(crate) program: Utf8PathBuf,
     /// Directory of sockets that the agent reaches by loopback ports: port and name of the socket.
     pub(crate) sockets: Option<Utf8PathBuf>,
@@ -117,8 +115,8 @@ pub(crate) struct AgentSandbox {
     pub(crate) variables: Vec<(String, String)>,
     /// True if the agent must not have Claude's login.
     pub(crate) hides_login: bool,
-    /// Tells the egress proxy the first process of a container.
-    pub(crate) container_pid: Option<ContainerPid>,
+    /// Tells the sockets of the run the first process of a container.
+    pub(crate) container_pid: ContainerPid,
     /// Name of the socket on which the runner waits for the first process of a container.
     pub(crate) control_socket: &'static str,
     /// Name of an empty file in the directory of sockets.
@@ -132,9 +130,15 @@ pub(crate) struct AgentSandbox {
 
 impl AgentSandbox {
     /// Returns the mounts for an agent with this program.
-    fn mounts(&self, launch: &LaunchSpec, context: &SpawnContext<'_>) -> io::Result<SandboxMounts> {
+    fn mounts(
+        &self,
+        first: &SandboxFirstProcess,
+        launch: &LaunchSpec,
+        context: &SpawnContext<'_>,
+    ) -> io::Result<SandboxMounts> {
         let mut mounts = self.base_mounts(context)?;
-        for program in [&self.program, &launch.program] {
+        // Commands of Heeler are there to say why they do not work.
+        for program in [&first.program, &self.program, &launch.program] {
             // A name without a slash is found in PATH, in the directories of the system.
             if let Ok(real) = program.canonicalize_utf8() {
                 mounts.show(&real);
@@ -156,7 +160,7 @@ impl AgentSandbox {
         let mut spec = self.spec.clone();
         // They run outside of the sandbox, too.
         spec.protected.push(self.program.clone());
-        spec.protected.push(self.program.with_file_name(STATIC_PROGRAM));
+        spec.protected.push(static_program(&self.program));
         let mut mounts = SandboxMounts::build(&spec, &self.working_directory, &writable)
             .map_err(|error| io::Error::other(error_chain(&error)))?;
         let is_claude = matches!(self.runtime, RuntimeType::Sdk | RuntimeType::Cli);
@@ -272,7 +276,8 @@ impl ProcessTree {
             |reason: String| AgentSpawnError::Sandbox { program: launch.program.clone(), reason };
         let failed = |error: io::Error| refused(error_chain(&error));
         let bubblewrap = find_bubblewrap().map_err(refused)?;
-        let mounts = sandbox.mounts(launch, context).map_err(failed)?;
+        let first = SandboxFirstProcess::find(&sandbox.program);
+        let mounts = sandbox.mounts(&first, launch, context).map_err(failed)?;
         let (args, copied) =
             bubblewrap_arguments(&mounts, sandbox.sockets.as_deref()).map_err(failed)?;
         let (request, files) =
@@ -281,8 +286,8 @@ impl ProcessTree {
         let (runner, first_process) = UnixStream::pair().map_err(failed)?;
         #[expect(clippy::disallowed_methods, reason = "this is where the sandbox is started")]
         let mut command = Command::new(bubblewrap);
-        let program = visible_path(&mounts, &sandbox.program);
-        command.args(args).arg("--").arg(program).arg("inside").current_dir("/");
+        command.args(args).arg("--").arg(visible_path(&mounts, &first.program));
+        command.args(first.args).current_dir("/");
         command.env_clear().env(MARKER, self.run.to_string());
         command.stdin(OwnedFd::from(first_process)).stdout(Stdio::null()).stderr(Stdio::piped());
         let reported_pid = self.prepare_child(&mut command, copied, None).map_err(failed)?;

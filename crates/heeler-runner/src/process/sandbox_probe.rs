@@ -10,6 +10,7 @@ use heeler_inside::{InsideArgument, InsideReport, InsideRequest, read_frame};
 use heeler_model::error_chain;
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::first_process_path::SandboxFirstProcess;
 use super::sandbox::{BASE_OPTIONS, exchange, find_bubblewrap};
 use super::sandbox_cure::sandbox_cure;
 
@@ -27,7 +28,7 @@ const ATTACKS: &str = "\
 /// Limit on the output of a probe.
 const OUTPUT_BYTES_MAX: u64 = 4 << 10;
 
-/// Starts a sandbox with this program as its first process and attacks it from inside. Returns the
+/// Starts a sandbox with the first process that belongs to this program, and attacks it from inside. Returns the
 /// version of bubblewrap, or the reason that agents with a sandbox are refused, with its cure.
 pub fn probe_sandbox(program: &Utf8Path) -> Result<String, String> {
     let bubblewrap = find_bubblewrap()?;
@@ -40,8 +41,9 @@ pub fn probe_sandbox(program: &Utf8Path) -> Result<String, String> {
     let mut command = Command::new(bubblewrap);
     command.args(BASE_OPTIONS).args(["--tmpfs", "/tmp"]);
     // The program may be in a directory that is private in a sandbox.
-    command.args(["--ro-bind", program.as_str(), program.as_str()]);
-    command.arg("--").arg(program).arg("inside").current_dir("/").env_clear();
+    let first = SandboxFirstProcess::find(program);
+    command.args(["--ro-bind", first.program.as_str(), first.program.as_str()]);
+    command.arg("--").arg(&first.program).args(first.args).current_dir("/").env_clear();
     command.stdin(OwnedFd::from(first_process)).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(failed)?;
     drop(command);

@@ -4,6 +4,8 @@
 //! attempt fail. Start at [`prepare_run`].
 
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 use heeler_config::RuntimeType;
@@ -16,13 +18,14 @@ use uuid::Uuid;
 
 use super::executor::RunExecutor;
 use super::external_messages::RunExternalMessages;
+use super::host_servers::find_host_servers;
 use super::kept_agent::AgentSurroundings;
 use super::runner_error::RunPrepareError;
 use super::sandbox::{self, RunSocketFolder};
 use crate::control::{ControlPeerVerifier, RunControlServer};
 use crate::deadlines::RunDeadlines;
-use crate::egress::{EgressService, EgressSetup, GitAccessError};
-use crate::event_loop::{ActiveRun, SnapshotProcessOptions};
+use crate::egress::{ContainerPid, EgressService, EgressSetup, GitAccessError, is_first_process};
+use crate::event_loop::{ActiveRun, RunningHostServers, SnapshotProcessOptions};
 use crate::files;
 use crate::line_reader::AgentLineReader;
 use crate::mcp::{
@@ -91,8 +94,13 @@ pub(super) async fn prepare_run(
         Some(kept) => kept.inspect(RunSocketFolder::clear),
         None => open_sockets(executor)?,
     };
-    let network = start_network(executor, sockets.as_ref(), note_sender, question_sender)?;
-    let bridge = open_bridge(executor, &injected, sockets.as_ref()).await?;
+    let injected = injected.with_host_servers(find_host_servers(&host.brief).map_err(refuse)?);
+    let container = ContainerPid::default();
+    let network = {
+        let sinks = (note_sender.clone(), question_sender);
+        start_network(executor, sockets.as_ref(), sinks, container.clone())?
+    };
+    let bridge = open_bridge(executor, &injected, sockets.as_ref(), &container).await?;
     let endpoint = bridge.as_ref().map(McpHttpBridge::endpoint);
     let context = RuntimeContext { spec, host, injected: &injected, endpoint };
     // The first prompt of a fork that is handed over contains its history.
@@ -134,6 +142,8 @@ pub(super) async fn prepare_run(
         redactor,
         signals,
         injected,
+        host_servers: RunningHostServers::default(),
+        note_sender,
         endpoint: bridge.as_ref().map(McpHttpBridge::endpoint).cloned(),
         notes,
         tool_questions,
@@ -153,8 +163,8 @@ pub(super) async fn prepare_run(
         message_outcomes: HashMap::new(),
     };
     let first = RunSessionStart { start, reason, external_note: external_messages.note };
-    let tree =
-        kept_tree.unwrap_or_else(|| claim_tree(executor, sockets.as_ref(), network.as_ref()));
+    let tree = kept_tree
+        .unwrap_or_else(|| claim_tree(executor, sockets.as_ref(), network.as_ref(), container));
     Ok(PreparedRun { run, tree, bridge, network, sockets, first })
 }
 
@@ -163,6 +173,7 @@ async fn open_bridge(
     executor: &RunExecutor<'_>,
     injected: &InjectedMcpServers,
     sockets: Option<&RunSocketFolder>,
+    container: &ContainerPid,
 ) -> Result<Option<McpHttpBridge>, RunPrepareError> {
     let token = &executor.host.token;
     let sockets = sockets.filter(|_| sandbox::has_own_loopback(&executor.host.brief));
@@ -175,7 +186,13 @@ async fn open_bridge(
         (
             RuntimeType::Cli | RuntimeType::Acp | RuntimeType::Codex | RuntimeType::Qwen,
             Some(sockets),
-        ) => McpHttpBridge::open_socket(injected, token, &sockets.mcp_socket(), sandbox::MCP_PORT),
+        ) => {
+            let container = container.clone();
+            let is_agent = move |peer: BorrowedFd<'_>| is_first_process(peer, &container);
+            let socket = sockets.mcp_socket();
+            let place = (socket.as_path(), sandbox::MCP_PORT);
+            McpHttpBridge::open_socket(injected, token, place, Arc::new(is_agent))
+        }
     };
     bridge.map(Some).map_err(refuse)
 }
@@ -192,8 +209,8 @@ fn open_sockets(executor: &RunExecutor<'_>) -> Result<Option<RunSocketFolder>, R
 fn start_network(
     executor: &RunExecutor<'_>,
     sockets: Option<&RunSocketFolder>,
-    notes: mpsc::Sender<ToolNote>,
-    questions: mpsc::Sender<ToolQuestion>,
+    (notes, questions): (mpsc::Sender<ToolNote>, mpsc::Sender<ToolQuestion>),
+    container: ContainerPid,
 ) -> Result<Option<EgressService>, RunPrepareError> {
     let RunExecutor { spec, host, .. } = *executor;
     let (Some(sandbox), Some(sockets)) = (&host.brief.sandbox, sockets) else { return Ok(None) };
@@ -222,6 +239,7 @@ fn start_network(
         agent: spec.agent.as_str(),
         notes,
         questions,
+        container,
     };
     EgressService::start(setup).map(Some).map_err(refuse)
 }
@@ -243,15 +261,16 @@ fn claim_tree(
     executor: &RunExecutor<'_>,
     sockets: Option<&RunSocketFolder>,
     network: Option<&EgressService>,
+    container: ContainerPid,
 ) -> ProcessTree {
     let mut tree = ProcessTree::claim(executor.spec.run);
     tree.set_new_privileges(executor.host.brief.authority.allow_new_privileges);
     #[cfg(target_os = "linux")]
-    tree.set_sandbox(sandbox::agent_sandbox(executor, sockets, network));
+    tree.set_sandbox(sandbox::agent_sandbox(executor, sockets, network, container));
     #[cfg(target_os = "linux")]
     tree.set_file_limits(sandbox::agent_file_limits(executor));
     #[cfg(not(target_os = "linux"))]
-    let _ = (sockets, network);
+    let _ = (sockets, network, container);
     tree
 }
 

@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::executor::RunExecutor;
 #[cfg(target_os = "linux")]
-use crate::egress::{EgressService, PROXY_PORT};
+use crate::egress::{ContainerPid, EgressService, PROXY_PORT};
 use crate::event_loop::ActiveRun;
 #[cfg(target_os = "linux")]
 use crate::files;
@@ -142,6 +142,7 @@ pub(super) fn agent_sandbox(
     executor: &RunExecutor<'_>,
     sockets: Option<&RunSocketFolder>,
     network: Option<&EgressService>,
+    container_pid: ContainerPid,
 ) -> Option<AgentSandbox> {
     let RunExecutor { dir, spec, host, .. } = *executor;
     let uses_bridge = spec.runtime == RuntimeType::Cli || spec.runtime.has_program();
@@ -168,7 +169,7 @@ pub(super) fn agent_sandbox(
         .collect(),
         variables: network.map(|network| network.variables().to_vec()).unwrap_or_default(),
         hides_login: network.is_some_and(EgressService::is_proxied),
-        container_pid: network.map(|network| network.container().clone()),
+        container_pid,
         control_socket: CONTROL_SOCKET,
         empty_file: EMPTY_FILE,
         run_dir: dir.to_owned(),

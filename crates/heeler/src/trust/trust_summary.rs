@@ -102,8 +102,9 @@ impl SummaryText<'_> {
         self.add_hooks(&agent.hooks, &shown["hooks"]);
         for (name, server) in &agent.mcp_servers {
             let what = match &server.transport {
-                McpTransport::Stdio { command, args, .. } => {
-                    format!("{name}: {command} {}", args.join(" "))
+                McpTransport::Stdio { command, args, is_on_host, .. } => {
+                    let place = if *is_on_host { " (outside of a sandbox)" } else { "" };
+                    format!("{name}: {command} {}{place}", args.join(" "))
                 }
                 McpTransport::Http { url, .. } | McpTransport::Sse { url, .. } => {
                     format!("{name}: {}", url.expose())

@@ -9,6 +9,7 @@ mod contained;
 mod daemon;
 mod ends;
 mod handed_over;
+mod isolated;
 mod kept;
 mod moved;
 mod outside;

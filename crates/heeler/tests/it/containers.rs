@@ -2,13 +2,26 @@
 
 use std::process::Command;
 
-use heeler_testkit::{PodmanEngine, TEST_IMAGE, TEST_VOLUME, TestEngine};
+use heeler_testkit::{EngineRestart, PodmanEngine, TEST_IMAGE, TEST_VOLUME, TestEngine};
 
 use crate::fleet::{Fleet, Ran};
 use crate::trigger::wait_for;
 
 /// Value that no file of the engine may contain.
 const SECRET: &str = "canary-5512-of-the-agent";
+
+#[test]
+fn the_static_first_process_is_built_from_these_sources() {
+    let program =
+        std::path::Path::new(env!("CARGO_BIN_EXE_heeler")).with_file_name("heeler-inside-static");
+    let output = Command::new(&program).arg("--version").output();
+    let output = output.unwrap_or_else(|error| {
+        panic!("{} is missing, run `cargo xtask inside`: {error}", program.display())
+    });
+    let said = String::from_utf8_lossy(&output.stdout);
+    let sources = format!("{:016x}", heeler_inside::SOURCES_HASH);
+    assert!(said.trim().ends_with(&sources), "it is old, run `cargo xtask inside`: {output:?}");
+}
 
 /// A fleet with one agent in a container, whose command is a file of the fleet.
 fn fleet(engine: &TestEngine, script: &str, docker: &str, more: &str) -> Fleet {
@@ -239,6 +252,63 @@ fn an_agent_goes_on_while_the_engine_is_dead_and_its_end_by_the_engine_is_told()
     assert_eq!(job["status"], "failed", "{job}");
     let shown = fleet.run(&["job", job["id"].as_str().unwrap()]);
     assert!(said(&shown).contains("was ended from outside"), "{}", said(&shown));
+    wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
+    fleet.run(&["stop", "--force", "-q"]);
+}
+
+#[test]
+fn an_agent_does_not_notice_the_restart_of_an_engine_that_keeps_its_containers() {
+    let mut engine = TestEngine::start_with(EngineRestart::KeepsContainers);
+    let script = "touch ready; n=0\nwhile test ! -e go; do n=$((n+1)); echo tick $n; echo $n > ticks; sleep 0.05; done; echo finished";
+    let fleet = fleet(&engine, script, "memory: 64m", "");
+    fleet.run(&["start", "--detach"]).ok();
+    fleet.run(&["trigger", "boxed", "--detach", "-q", "-p", "x"]).ok();
+    wait_for("the agent", || fleet.file("ready").exists().then_some(()));
+    let ticks = || {
+        let text = std::fs::read_to_string(fleet.file("ticks")).unwrap_or_default();
+        text.trim().parse::<u32>().unwrap_or(0)
+    };
+    for _ in 0..2 {
+        engine.kill();
+        let before = ticks();
+        wait_for("work without an engine", || (ticks() > before + 2).then_some(()));
+        engine.restart();
+        let before = ticks();
+        wait_for("work with the next engine", || (ticks() > before + 2).then_some(()));
+        assert_eq!(engine.containers().len(), 1);
+    }
+    fleet.write("go", "");
+    let ended = || {
+        let jobs = fleet.json(&["jobs", "--json"]);
+        let job = &jobs["jobs"][0];
+        (job["status"] != "running" && job["status"] != "pending").then(|| job.clone())
+    };
+    let job = wait_for("the end of the job", ended);
+    assert_eq!(job["status"], "completed", "{job}");
+    // Every row is there, in order.
+    let rows = fleet.read(&format!(".heeler/jobs/{}.jsonl", job["id"].as_str().unwrap()));
+    let seen: Vec<u32> = rows
+        .split("tick ")
+        .skip(1)
+        .filter_map(|rest| {
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse().ok()
+        })
+        .collect();
+    // The last row repeats the output.
+    let expected: Vec<u32> = (1..=ticks()).collect();
+    assert_eq!(seen[..expected.len()], expected, "{rows}");
+    wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
+
+    // The engine does not remove the container of a dead runner, but the daemon does.
+    for name in ["go", "ready"] {
+        std::fs::remove_file(fleet.file(name)).unwrap();
+    }
+    fleet.run(&["trigger", "boxed", "--detach", "-q", "-p", "x"]).ok();
+    wait_for("the agent", || fleet.file("ready").exists().then_some(()));
+    fleet.kill("runner");
+    let job = wait_for("the end of the job", ended);
+    assert_ne!(job["status"], "completed", "{job}");
     wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
     fleet.run(&["stop", "--force", "-q"]);
 }

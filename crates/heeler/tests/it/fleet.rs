@@ -91,6 +91,16 @@ impl Fleet {
         }
     }
 
+    /// Name of the first process of sandboxes: the static program where it is beside the program. A
+    /// copy of the program has none, and is the first process itself.
+    pub(crate) fn first_process(&self) -> &'static str {
+        // The kernel keeps 15 characters.
+        match self.program().with_file_name("heeler-inside-static").exists() {
+            true => "heeler-inside-s",
+            false => "heeler",
+        }
+    }
+
     /// User that runs the program.
     pub(crate) fn user(&self) -> u32 {
         self.user.unwrap_or_else(|| rustix::process::geteuid().as_raw())

@@ -5,7 +5,9 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::Command;
 
-use heeler_testkit::{MessagesApi, ModelScript, ModelScriptStep, claude};
+use heeler_testkit::{
+    MessagesApi, ModelScript, ModelScriptStep, TEST_IMAGE, TEST_VOLUME, TestEngine, claude,
+};
 use serde_json::{Value as Json, json};
 
 use crate::fleet::{Fleet, Ran};
@@ -202,4 +204,111 @@ fn a_local_server_is_reached_only_if_it_is_listed() {
     assert!(trigger(&allowed, &api, "go").ok().contains("local"));
     assert!(server.join().unwrap().starts_with("GET / HTTP/1.1"));
     assert_eq!(network_rows(&allowed), [format!("allowed {address}")]);
+}
+
+/// Tries to reach a local service by a listed name that leads to it, and another TLS host in the
+/// tunnel of a listed one. The arguments are the ports of the two services.
+const DECEIVE: &str = r#"
+import socket, ssl, sys
+service, listed = sys.argv[1], sys.argv[2]
+def tunnel(target):
+    client = socket.create_connection(('127.0.0.1', 3128), 60)
+    client.sendall(f'CONNECT {target} HTTP/1.1\r\nhost: x\r\n\r\n'.encode())
+    return client, client.recv(4096)
+def hello(name):
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    it = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname=name)
+    try: it.do_handshake()
+    except ssl.SSLWantReadError: pass
+    return outgoing.read()
+client, reply = tunnel('rebind.test:' + service)
+print('REBIND', reply.split(b'\r')[0].decode())
+def socks(host, port):
+    client = socket.create_connection(('127.0.0.1', 3128), 60)
+    client.sendall(b'\5\1\0')
+    assert client.recv(2) == b'\5\0'
+    kind = b'\1' + socket.inet_aton(host) if host[0].isdigit() else b'\3' + bytes([len(host)]) + host.encode()
+    client.sendall(b'\5\1\0' + kind + int(port).to_bytes(2, 'big'))
+    return client.recv(10)[1:2]
+for host, port in (('rebind.test', service), ('127.0.0.1', service), ('localhost', service), ('localhost', listed)):
+    print('SOCKS', host, port == listed, socks(host, port) == b'\0')
+for name in ('evil.invalid', 'localhost'):
+    client, reply = tunnel('localhost:' + listed)
+    assert b' 200' in reply, reply
+    client.sendall(hello(name))
+    try: answer = client.recv(100)
+    except OSError: answer = b''
+    print('SNI', name, answer.decode())
+"#;
+
+/// The file of names leads a listed name to this machine, as an answer of DNS can.
+fn a_listed_name_leads_to_no_other_host(keys: &str, dotenv: &str) {
+    let (service, listed) = (listen(), listen());
+    let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
+    let (service_port, listed_port) = (port(&service), port(&listed));
+    let fleet = Fleet::new();
+    std::fs::create_dir(fleet.file("work")).unwrap();
+    fleet.write(
+        "heeler.yaml",
+        &format!(
+            "agents:\n  - name: victim\n    runtime: command\n    working_directory: work\n    \
+             command: 'exec python3 deceive.py {service_port} {listed_port}'\n    {keys}\n    \
+             sandbox: {{network: {{allow: ['rebind.test:{service_port}'], \
+             allow_local: ['localhost:{listed_port}']}}}}\n"
+        ),
+    );
+    fleet.write("work/deceive.py", DECEIVE);
+    fleet.write(".env", dotenv);
+    // The proxy asks for whole names only, which end with a dot.
+    fleet.write("hosts", "127.0.0.1 localhost rebind.test.\n");
+    let answers = std::thread::spawn(move || {
+        loop {
+            let (mut client, _) = listed.accept().unwrap();
+            let mut hello = [0; 4096];
+            // The proxy connects before it has seen the name, and then closes the connection.
+            let count = client.read(&mut hello).unwrap_or(0);
+            if count > 0 {
+                client.write_all(b"reached").unwrap();
+                return String::from_utf8_lossy(&hello[..count]).into_owned();
+            }
+        }
+    });
+    // The names are replaced for this command and the daemon that it starts.
+    let script = "mount --bind \"$1\" /etc/hosts && exec \"$0\" trigger victim";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(fleet.program()).arg(fleet.file("hosts"));
+    let wanted = fleet.command(&[]);
+    command.env_clear().current_dir(fleet.path());
+    command.envs(wanted.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let said = Ran::from(command.output().unwrap()).ok();
+    assert!(said.contains("REBIND HTTP/1.1 403"), "{said}");
+    for refused in ["rebind.test", "127.0.0.1", "localhost"] {
+        assert!(said.contains(&format!("SOCKS {refused} False False")), "{said}");
+    }
+    assert!(said.contains("SOCKS localhost True True"), "{said}");
+    assert!(said.contains("SNI localhost reached"), "the tunnel itself works: {said}");
+    assert!(!said.contains("SNI evil.invalid reached"), "{said}");
+    // The first bytes that arrived are those with the name of the tunnel.
+    let hello = answers.join().unwrap();
+    assert!(hello.contains("localhost") && !hello.contains("evil"), "{hello}");
+    service.set_nonblocking(true).unwrap();
+    assert!(service.accept().is_err(), "the service was reached");
+    fleet.run(&["stop", "--force", "-q"]);
+}
+
+fn listen() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").unwrap()
+}
+
+#[test]
+fn a_listed_name_leads_to_no_other_host_from_a_sandbox() {
+    a_listed_name_leads_to_no_other_host("", "");
+}
+
+#[test]
+fn a_listed_name_leads_to_no_other_host_from_a_container() {
+    let engine = TestEngine::start();
+    let keys =
+        format!("docker: {{enabled: true, image: '{TEST_IMAGE}', volumes: ['{TEST_VOLUME}']}}");
+    a_listed_name_leads_to_no_other_host(&keys, &engine.dotenv());
 }

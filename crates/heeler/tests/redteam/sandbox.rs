@@ -25,7 +25,7 @@ const CANARY: &str = "canary-8821-of-the-host";
 const ATTACK: &str = r#"
 import ctypes, errno, os, socket, subprocess, sys
 # Outside of a sandbox some of these attacks would damage the machine.
-CONTAINER = sys.argv[6] != 'heeler'
+CONTAINER = sys.argv[6] == '.heeler-inside'
 if open('/proc/1/comm').read().strip() != sys.argv[6]:
     print('ESCAPED: there is no sandbox')
     sys.exit(1)
@@ -216,8 +216,9 @@ struct EscapePlace {
 }
 
 impl EscapePlace {
-    fn sandbox() -> EscapePlace {
-        EscapePlace { keys: "sandbox: true".to_owned(), dotenv: String::new(), first: "heeler" }
+    fn sandbox(like: &Fleet) -> EscapePlace {
+        let first = like.first_process();
+        EscapePlace { keys: "sandbox: true".to_owned(), dotenv: String::new(), first }
     }
 
     /// A container of the engine that this `.env` names.
@@ -230,7 +231,7 @@ impl EscapePlace {
 
 /// A fleet with a sandboxed agent that works in the fleet's own directory, and with another agent.
 fn sandboxed(like: &Fleet, command: &str, other: &Fleet) -> Fleet {
-    isolated(&EscapePlace::sandbox(), like, command, other)
+    isolated(&EscapePlace::sandbox(like), like, command, other)
 }
 
 /// Like [`sandboxed`], with this isolation.
@@ -254,7 +255,7 @@ fn isolated(place: &EscapePlace, like: &Fleet, command: &str, other: &Fleet) -> 
 }
 
 fn nothing_leaves_a_sandbox(like: &Fleet) {
-    let said = attack_from(&EscapePlace::sandbox(), like);
+    let said = attack_from(&EscapePlace::sandbox(like), like);
     for hidden in ["the state directory", "no heeler.yaml is visible in /"] {
         let told = said.lines().filter(|line| line.starts_with("TOLD 5 "));
         let told: Vec<&str> = told.filter(|line| line.contains(hidden)).collect();
@@ -399,6 +400,18 @@ fn nothing_of_a_sandbox_outlives_its_runner(like: &Fleet) {
 /// Another process replaces a directory that the config lets the agent write by a link to a hidden
 /// one, and back, again and again, while runs begin.
 fn no_link_that_is_swapped_in_is_mounted(like: &Fleet) {
+    no_swapped_link_is_mounted(like, "", "");
+}
+
+#[test]
+fn no_link_that_is_swapped_in_is_mounted_in_a_container() {
+    let engine = TestEngine::start();
+    let keys =
+        format!("docker: {{enabled: true, image: '{TEST_IMAGE}', volumes: ['{TEST_VOLUME}']}}");
+    no_swapped_link_is_mounted(&Fleet::new(), &keys, &engine.dotenv());
+}
+
+fn no_swapped_link_is_mounted(like: &Fleet, keys: &str, dotenv: &str) {
     const RUNS: usize = 6;
     let fleet = like.another();
     let command = "cat cache/id_ed25519; echo forged > cache/forged; echo begun";
@@ -406,9 +419,10 @@ fn no_link_that_is_swapped_in_is_mounted(like: &Fleet) {
         "heeler.yaml",
         &format!(
             "agents:\n  - name: hostile\n    runtime: command\n    command: '{command}'\n    \
-             sandbox: {{write: [cache]}}\n"
+             sandbox: {{write: [cache]}}\n    {keys}\n"
         ),
     );
+    fleet.write(".env", dotenv);
     fleet.write("home/.ssh/id_ed25519", CANARY);
     fleet.write("cache/keep", "");
     fleet.run(&["start", "--detach"]).ok();
@@ -431,7 +445,7 @@ fn no_link_that_is_swapped_in_is_mounted(like: &Fleet) {
             let ran = fleet.run(&["trigger", "hostile"]);
             let said = format!("{}{}", ran.stdout, ran.stderr);
             assert!(!said.contains(CANARY), "{said}");
-            assert!(said.contains("begun") || said.contains("in its sandbox"), "{said}");
+            assert!(said.contains("begun") || said.contains("in its "), "{said}");
         }
         is_over.store(true, Ordering::Relaxed);
         assert!(swapper.join().unwrap() > 0);

@@ -267,8 +267,8 @@ fn knowledge(fleet: &Fleet, honest: &str, victim: &str) -> Json {
 }
 
 fn no_attack_gains_anything_from_inside_a_sandbox(like: &Fleet) {
-    let place =
-        AttackPlace { keys: "sandbox: true".to_owned(), dotenv: String::new(), first: "heeler" };
+    let first = like.first_process();
+    let place = AttackPlace { keys: "sandbox: true".to_owned(), dotenv: String::new(), first };
     attack_from(&place, &like.another());
 }
 

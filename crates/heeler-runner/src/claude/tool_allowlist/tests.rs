@@ -168,3 +168,39 @@ fn an_agent_is_told_what_it_may_do() {
     );
     assert!(list.denial_reason("Bash").contains("Every command of a line must match"));
 }
+
+#[test]
+fn the_lists_hold_for_requests_to_servers_too() {
+    let lists = |allowed: Option<&[&str]>, denied: &[&str]| {
+        let texts = |list: &[&str]| list.iter().map(|entry| (*entry).to_owned()).collect();
+        let brief = ClaudeLaunchSpec {
+            allowed_tools: allowed.map(texts),
+            denied_tools: texts(denied),
+            ..ClaudeLaunchSpec::default()
+        };
+        McpToolLists::from_brief(&brief).unwrap()
+    };
+    let call = |lists: &McpToolLists, tool: &str| {
+        lists.denial("my shop", "tools/call", &json!({ "name": tool, "arguments": {} })).is_none()
+    };
+    let read =
+        |lists: &McpToolLists| lists.denial("my shop", "resources/read", &json!({})).is_none();
+    let free = lists(None, &["Bash", "Bash(rm *)", "mcp__other"]);
+    assert!(call(&free, "buy") && read(&free));
+    // Characters are replaced as in Claude's names.
+    let partly = lists(None, &["mcp__my_shop__buy_it"]);
+    assert!(call(&partly, "look") && read(&partly));
+    assert!(!call(&partly, "buy_it") && !call(&partly, "buy.it") && !call(&partly, "buy it"));
+    for whole in ["mcp__my_shop", "mcp__my_shop__*"] {
+        let denied = lists(None, &[whole]);
+        assert!(!call(&denied, "look") && !read(&denied), "{whole}");
+    }
+    let listed = lists(Some(&["Read", "mcp__my_shop__look"]), &[]);
+    assert!(call(&listed, "look"));
+    assert!(!call(&listed, "buy") && !call(&listed, "") && !read(&listed));
+    let whole = lists(Some(&["mcp__my_shop__*"]), &["mcp__my_shop__buy"]);
+    assert!(call(&whole, "look") && read(&whole) && !call(&whole, "buy"));
+    let none = lists(Some(&["Read"]), &[]);
+    assert!(!call(&none, "look") && !read(&none));
+    assert_eq!(none.denial("my shop", "tools/list", &json!({})), None, "Claude needs the list");
+}

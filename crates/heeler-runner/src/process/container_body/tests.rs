@@ -126,6 +126,12 @@ fn a_kept_container_belongs_to_its_session_and_tells_its_settings() {
     fixture.kept_for = Some("a-session".parse().unwrap());
     let body = fixture.body();
     assert_eq!(body["HostConfig"]["AutoRemove"], false);
+    // Docker with `live-restore` would also remove a running one.
+    let mut restarted = BodyFixture::new();
+    restarted.facts.survives_restart = true;
+    assert_eq!(restarted.body()["HostConfig"]["AutoRemove"], false);
+    restarted.facts.kind = EngineKind::Podman;
+    assert_eq!(restarted.body()["HostConfig"]["AutoRemove"], true);
     let labels = &body["Labels"];
     assert_eq!(labels["heeler.session"], "a-session");
     assert_eq!(labels["heeler.image"], "sha256:00");

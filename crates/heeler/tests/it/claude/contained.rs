@@ -13,7 +13,7 @@ use crate::fleet::{Fleet, Ran};
 use crate::rig::Plan;
 
 /// The plan, in a container.
-fn contained(mut plan: Plan, engine: &TestEngine) -> Plan {
+pub(super) fn contained(mut plan: Plan, engine: &TestEngine) -> Plan {
     let local = ["PATH", "HOME", "USER", "TMPDIR"].map(|name| (name.to_owned(), None));
     let container = ContainerSpec {
         pull: ImagePull::Never,
@@ -33,7 +33,9 @@ fn contained(mut plan: Plan, engine: &TestEngine) -> Plan {
     plan
 }
 
-fn sandboxed(mut plan: Plan) -> Plan {
+/// The plan, in a sandbox.
+pub(super) fn sandboxed(mut plan: Plan) -> Plan {
+    // Claude may be in a directory that is hidden.
     plan.brief.sandbox = Some(SandboxSpec { readable: vec![claude()], ..SandboxSpec::default() });
     plan
 }

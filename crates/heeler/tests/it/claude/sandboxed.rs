@@ -2,20 +2,11 @@
 //!
 //! The sandbox has no network. Claude reaches the API through the egress proxy of the run.
 
-use heeler_model::run::SandboxSpec;
-use heeler_testkit::{ModelScript, claude};
+use heeler_testkit::ModelScript;
 use serde_json::json;
 
-use super::{BOTH, Rig, RuntimeType, Sdk, succeeded, told, tool_results};
-use crate::rig::Plan;
-
-/// The plan, in a sandbox.
-fn sandboxed(mut plan: Plan) -> Plan {
-    // Claude may be in a directory that is hidden.
-    let readable = vec![claude()];
-    plan.brief.sandbox = Some(SandboxSpec { readable, ..SandboxSpec::default() });
-    plan
-}
+use super::contained::sandboxed;
+use super::{BOTH, Cli, Rig, RuntimeType, Sdk, succeeded, told, tool_results};
 
 fn a_session_goes_into_a_sandbox_and_out_again(runtime: RuntimeType) {
     let rig = Rig::new();
@@ -44,6 +35,11 @@ fn a_session_goes_into_a_sandbox_and_out_again(runtime: RuntimeType) {
 #[test]
 fn a_session_of_the_sdk_goes_into_a_sandbox_and_out_again() {
     a_session_goes_into_a_sandbox_and_out_again(Sdk);
+}
+
+#[test]
+fn a_session_of_the_cli_goes_into_a_sandbox_and_out_again() {
+    a_session_goes_into_a_sandbox_and_out_again(Cli);
 }
 
 #[test]

@@ -115,6 +115,7 @@ fn configured_servers_get_their_headers_and_variables() {
             env: variables.into(),
             timeout_ms: None,
             always_load: None,
+            is_on_host: false,
         };
         let headers = [("x-told".to_owned(), "by-header".to_owned())];
         let adder = McpServerSpec::Http {
