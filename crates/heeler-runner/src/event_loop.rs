@@ -7,9 +7,11 @@
 
 mod agent_connection;
 mod agent_output;
+mod client_calls;
 mod companion_wait;
 mod effects;
 mod requests;
+mod side_reply;
 mod snapshot;
 mod streamed_message;
 
@@ -20,7 +22,6 @@ use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
 use heeler_model::AgentSessionId;
-use heeler_model::message::{AgentMessage, MessageBody};
 use heeler_model::outcome::{AgentProcessExit, RunOutcomeBuilder};
 use heeler_model::recorder::TranscriptRecorder;
 use heeler_model::redact::SecretRedactor;
@@ -30,9 +31,10 @@ use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::{JoinSet, yield_now};
+use tokio::task::yield_now;
 use uuid::Uuid;
 
+use crate::client_tools::{ClientTerminals, TerminalContext};
 use crate::control::{PendingControlRequest, RunControlServer};
 use crate::deadlines::{RunDeadlineAction, RunDeadlines};
 use crate::input_writer::AgentInputWriter;
@@ -50,8 +52,10 @@ pub(crate) use agent_connection::{AgentConnection, AgentExit};
 use agent_output::{
     buffered_bytes, fill_lines, fill_stderr, line_effects, spill_malformed_line, wait_until,
 };
+use client_calls::{FinishedCall, OpenCalls};
 pub(crate) use companion_wait::COMPANION_WAIT_MAX;
 use companion_wait::CompanionWait;
+pub(crate) use side_reply::SideReply;
 use snapshot::SnapshotProcess;
 pub(crate) use snapshot::{SNAPSHOT_TIME_MAX, SnapshotProcessOptions};
 use streamed_message::StreamedMessage;
@@ -97,6 +101,7 @@ pub(crate) struct ActiveRun {
     /// `None`.
     pub(crate) side_reply: Option<SideReply>,
     pub(crate) snapshot_options: SnapshotProcessOptions,
+    pub(crate) terminal_context: TerminalContext,
     /// True if the agent's process may stay after its turn.
     pub(crate) may_keep_agent: bool,
     /// Longest time for which the end of a turn waits for other processes of an agent that may stay.
@@ -107,30 +112,6 @@ pub(crate) struct ActiveRun {
     pub(crate) early_requests: Vec<PendingControlRequest>,
     /// Replies to the messages with IDs: `Err` with the reason of a refusal.
     pub(crate) message_outcomes: HashMap<Uuid, Result<(), String>>,
-}
-
-/// Output of an agent outside the conversation.
-#[derive(Debug, Default)]
-pub(crate) struct SideReply {
-    /// Last text block.
-    pub(crate) text: String,
-}
-
-impl SideReply {
-    fn record_message(&mut self, message: &AgentMessage) {
-        // The text of an API error must not pass for a summary.
-        let text = match &message.body {
-            MessageBody::Assistant(reply) if reply.api_error.is_none() => reply.text(),
-            MessageBody::Result(result) if !result.is_error => {
-                result.text.clone().unwrap_or_default()
-            }
-            _ => return,
-        };
-        // Text of a sub-agent is not the agent's own reply.
-        if message.parent_tool_use_id.is_none() && !text.trim().is_empty() {
-            self.text = text;
-        }
-    }
 }
 
 impl ActiveRun {
@@ -191,7 +172,9 @@ pub(crate) struct RunEventLoop<'r> {
     pending_effects: VecDeque<RuntimeEffect>,
     /// Message that the agent is producing.
     deltas: Option<StreamedMessage>,
-    calls: JoinSet<(String, Json)>,
+    calls: OpenCalls,
+    /// Commands that the runner executes for the agent.
+    terminals: ClientTerminals,
     exit: Option<ExitStatus>,
     /// The agent has nothing left to do.
     done: bool,
@@ -218,7 +201,7 @@ enum RunLoopEvent {
     Exited(ExitStatus),
     RequestReceived(PendingControlRequest),
     Signalled(&'static str),
-    Replied { call: String, reply: Json },
+    CallFinished(FinishedCall),
     NoteReceived(ToolNote),
     QuestionReceived(ToolQuestion),
     SnapshotOutput(io::Result<usize>),
@@ -244,7 +227,8 @@ impl<'r> RunEventLoop<'r> {
             stderr_log: complaints,
             pending_effects: VecDeque::new(),
             deltas: None,
-            calls: JoinSet::new(),
+            calls: OpenCalls::default(),
+            terminals: ClientTerminals::default(),
             exit: None,
             done: false,
             stays: false,
@@ -291,6 +275,7 @@ impl<'r> RunEventLoop<'r> {
         // Every process ends before the rest is read, so that nothing is added to the pipes
         // meanwhile.
         let ended = self.end_tree().await;
+        self.calls.finish_files().await;
         if !ended.survivors.is_empty() {
             tracing::warn!(left = ?ended.survivors, "processes of the run could not be ended");
         }
@@ -459,7 +444,7 @@ impl<'r> RunEventLoop<'r> {
             status = agent.wait(), if exit.is_none() => RunLoopEvent::Exited(status),
             request = run.control.next_request() => RunLoopEvent::RequestReceived(request),
             signal = run.signals.next_signal() => RunLoopEvent::Signalled(signal),
-            Some(Ok((call, reply))) = calls.join_next() => RunLoopEvent::Replied { call, reply },
+            Some(call) = calls.next() => RunLoopEvent::CallFinished(call),
             Some(note) = run.notes.recv(), if !blocked => RunLoopEvent::NoteReceived(note),
             Some(inquiry) = run.tool_questions.recv(), if !blocked => RunLoopEvent::QuestionReceived(inquiry),
             read = snapshot::read_if_running(snapping) => RunLoopEvent::SnapshotOutput(read),
@@ -489,10 +474,7 @@ impl<'r> RunEventLoop<'r> {
             RunLoopEvent::Exited(status) => self.exit = Some(status),
             RunLoopEvent::RequestReceived(request) => self.handle_request(&request),
             RunLoopEvent::Signalled(signal) => self.handle_signal(signal),
-            RunLoopEvent::Replied { call, reply } => {
-                let steps = self.run.runtime.deliver_mcp_reply(&call, reply);
-                self.pending_effects.extend(steps);
-            }
+            RunLoopEvent::CallFinished(call) => self.handle_finished_call(call),
             RunLoopEvent::NoteReceived(note) => self.run.record_note(&note),
             RunLoopEvent::QuestionReceived(inquiry) => self.ask_for_tool(inquiry),
             RunLoopEvent::SnapshotOutput(read) => self.handle_snapshot_output(read),
@@ -613,6 +595,8 @@ impl<'r> RunEventLoop<'r> {
     /// Asks the agent to end. The runtime's effects for that do not wait for the disk.
     fn interrupt(&mut self, now: Instant) {
         let steps = self.run.runtime.interrupt();
+        // Some agents forget their commands when they are cancelled.
+        self.terminals.kill_all();
         if steps.is_empty() {
             self.agent.signal(Signal::TERM);
             self.run.deadlines.record_terminate(now);

@@ -14,6 +14,9 @@ pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 /// Error code for a request that makes no sense.
 pub(crate) const INVALID_REQUEST: i64 = -32600;
 
+/// Error code for parameters that a method does not take.
+pub(crate) const INVALID_PARAMS: i64 = -32602;
+
 /// Error of a run whose agent sent a damaged line, or a reply to another request, while it was to open
 /// a session.
 pub(crate) const LOST_OPENING: &str = "the agent was to open a session, and its reply was damaged or \
