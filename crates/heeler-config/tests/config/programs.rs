@@ -428,10 +428,16 @@ agents:
           |                                                ^^^^ Codex is read-only by its own sandbox, which does not run inside another
 
         error: `permission_mode: acceptEdits` cannot be honoured with `runtime: acp`
-         --> heeler.yaml:11:6
+          --> heeler.yaml:11:6
            |
         11 |   - {name: j, runtime: acp, program: grok, sandbox: true}
            |      ^^^^ grok runs commands without asking: use `permission_mode: bypassPermissions`, best with `sandbox: true`
+
+        error: Heeler does not know the API host of `grok`, and a sandbox allows listed hosts only
+          --> heeler.yaml:11:53
+           |
+        11 |   - {name: j, runtime: acp, program: grok, sandbox: true}
+           |                                                     ^^^^ list it: `sandbox: {network: {allow: [api.example.com]}}`, or a group of hosts with `presets: [openai]`
     "#]].assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
 }
 
