@@ -10,6 +10,7 @@ mod agent_output;
 mod client_calls;
 mod companion_wait;
 mod effects;
+mod open_calls;
 mod requests;
 mod side_reply;
 mod snapshot;
@@ -52,9 +53,9 @@ pub(crate) use agent_connection::{AgentConnection, AgentExit};
 use agent_output::{
     buffered_bytes, fill_lines, fill_stderr, line_effects, spill_malformed_line, wait_until,
 };
-use client_calls::{FinishedCall, OpenCalls};
 pub(crate) use companion_wait::COMPANION_WAIT_MAX;
 use companion_wait::CompanionWait;
+use open_calls::{FinishedCall, OpenCalls};
 pub(crate) use side_reply::SideReply;
 use snapshot::SnapshotProcess;
 pub(crate) use snapshot::{SNAPSHOT_TIME_MAX, SnapshotProcessOptions};

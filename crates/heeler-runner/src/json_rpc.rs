@@ -17,6 +17,9 @@ pub(crate) const INVALID_REQUEST: i64 = -32600;
 /// Error code for parameters that a method does not take.
 pub(crate) const INVALID_PARAMS: i64 = -32602;
 
+/// Error code of an action that failed or was denied.
+pub(crate) const DENIED: i64 = -32000;
+
 /// Error of a run whose agent sent a damaged line, or a reply to another request, while it was to open
 /// a session.
 pub(crate) const LOST_OPENING: &str = "the agent was to open a session, and its reply was damaged or \

@@ -14,14 +14,11 @@ use crate::client_tools::{
     ClientFileRequest, ClientToolReply, ClientToolRequest, FileOperation,
     TERMINAL_OUTPUT_BYTES_MAX, TerminalCommand, TerminalOperation,
 };
-use crate::json_rpc::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcId};
+use crate::json_rpc::{DENIED, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcId};
 use crate::program_policy::ProgramVerdict;
 use crate::program_questions::AskedAction;
 use crate::program_rows as rows;
 use crate::runtime::RuntimeEffect;
-
-/// Error code of an action that failed or was denied.
-pub(super) const DENIED: i64 = -32000;
 
 /// Limit on remembered permissions of a turn. Beyond it the oldest one is forgotten, and asked about
 /// again.

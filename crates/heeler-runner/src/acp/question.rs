@@ -3,12 +3,13 @@
 
 use serde_json::{Value as Json, json};
 
-use super::RPC;
-use super::client_requests::DENIED;
 use crate::client_tools::ClientToolRequest;
-use crate::json_rpc::RpcId;
+use crate::json_rpc::{DENIED, RpcDialect, RpcId};
 use crate::program_questions::{ProgramQuestion, QuestionReply};
 use crate::runtime::RuntimeEffect;
+
+/// Dialect of the replies.
+const RPC: RpcDialect = RpcDialect::Standard;
 
 /// Question about an action of the agent.
 pub(super) enum AcpQuestion {

@@ -27,8 +27,9 @@ use crate::process::{AgentProcess, LaunchArg, LaunchSpec, ProcessTree, SpawnCont
 /// Limit on open terminals; an agent with more must release one.
 pub(crate) const OPEN_TERMINALS_MAX: usize = 64;
 
-/// Limit on the kept output of one terminal; the beginning is left out.
-pub(crate) const TERMINAL_OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// Limit on the kept output of one terminal; the beginning is left out. Some agents read the whole again
+/// and again while the command runs.
+pub(crate) const TERMINAL_OUTPUT_BYTES_MAX: usize = 256 << 10;
 
 /// Time after which a command is killed.
 const TERMINAL_TIME_MAX: Duration = Duration::from_hours(12);

@@ -1,55 +1,14 @@
 //! Performs services of the client for the agent: files and terminals. Start at
 //! [`RunEventLoop::call_client_tool`].
 
-use serde_json::Value as Json;
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::spawn_blocking;
 
 use super::RunEventLoop;
-use super::effects::MCP_CALLS_MAX;
+use super::open_calls::{FinishedCall, OPEN_CALLS_MAX};
 use crate::client_tools::{
     ClientToolReply, ClientToolRequest, TerminalOperation, perform_file_request,
 };
 use crate::json_rpc::RpcId;
-
-/// Call with its result.
-pub(super) enum FinishedCall {
-    /// Call of an injected MCP server.
-    Server { call: String, reply: Json },
-    /// Service of the client.
-    Client { call: RpcId, reply: ClientToolReply },
-}
-
-/// Calls without a result yet.
-#[derive(Default)]
-pub(super) struct OpenCalls {
-    /// Services of the client that read or write a file.
-    files: JoinSet<FinishedCall>,
-    pub(super) others: JoinSet<FinishedCall>,
-}
-
-impl OpenCalls {
-    pub(super) fn len(&self) -> usize {
-        self.files.len() + self.others.len()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Returns the next call that has its result. `None` at once if there is none. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Option<FinishedCall> {
-        tokio::select! {
-            Some(Ok(call)) = self.files.join_next() => Some(call),
-            Some(Ok(call)) = self.others.join_next() => Some(call),
-            else => None,
-        }
-    }
-
-    /// Waits for the files that are being written. None may change after the run.
-    pub(super) async fn finish_files(&mut self) {
-        while self.files.join_next().await.is_some() {}
-    }
-}
 
 impl RunEventLoop<'_> {
     pub(super) fn call_client_tool(&mut self, call: RpcId, request: ClientToolRequest) {
@@ -58,8 +17,8 @@ impl RunEventLoop<'_> {
         let reply = match request {
             // Nothing may begin that would outlive the run.
             _ if self.tree_ended || self.must_kill => refused("the run has ended".to_owned()),
-            _ if self.calls.len() >= MCP_CALLS_MAX => {
-                refused(format!("{MCP_CALLS_MAX} calls are in progress; wait for one to end"))
+            _ if self.calls.len() >= OPEN_CALLS_MAX => {
+                refused(format!("{OPEN_CALLS_MAX} calls are in progress; wait for one to end"))
             }
             // It blocks on the disk.
             ClientToolRequest::File(file) => {
@@ -105,7 +64,13 @@ impl RunEventLoop<'_> {
             FinishedCall::Server { call, reply } => {
                 self.run.runtime.deliver_mcp_reply(&call, reply)
             }
-            FinishedCall::Client { call, reply } => {
+            FinishedCall::Client { call, mut reply } => {
+                // An agent that asks faster than it reads would fill the queue, which ends the run.
+                let size = reply.result.as_ref().map_or(0, |result| result.to_string().len());
+                if !self.input.has_room(size) {
+                    let reason = "the agent has not read the earlier replies yet; ask again";
+                    reply.result = Err(reason.to_owned());
+                }
                 self.run.runtime.deliver_client_reply(&call, reply)
             }
         };

@@ -10,7 +10,7 @@ use heeler_model::outcome::AgentProcessExit;
 use heeler_model::run::ControlEvent;
 use serde_json::{Value as Json, json};
 
-use super::client_calls::FinishedCall;
+use super::open_calls::{FinishedCall, OPEN_CALLS_MAX};
 use super::streamed_message::StreamedMessage;
 use super::{ActiveRun, RunEventLoop};
 use crate::input_writer::INPUT_BYTES_MAX;
@@ -20,9 +20,6 @@ use crate::runtime::RuntimeEffect;
 const DISK_PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Upper bound of the pause.
 const DISK_PAUSE_MAX: Duration = Duration::from_secs(5);
-
-/// Limit on concurrent calls of injected tools and services; further calls are refused.
-pub(crate) const MCP_CALLS_MAX: usize = 64;
 
 /// Disk that accepts no rows.
 #[derive(Debug)]
@@ -182,8 +179,8 @@ impl RunEventLoop<'_> {
     }
 
     fn call_tool(&mut self, call: String, server: String, message: Json) {
-        if self.calls.len() >= MCP_CALLS_MAX {
-            let text = format!("{MCP_CALLS_MAX} calls are in progress; wait for one to end");
+        if self.calls.len() >= OPEN_CALLS_MAX {
+            let text = format!("{OPEN_CALLS_MAX} calls are in progress; wait for one to end");
             // JSON-RPC reserves this code for errors of the server itself.
             let error = json!({"code": -32000, "message": text});
             let reply = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
