@@ -41,6 +41,8 @@ words! {
         LostSession = "lost session",
         /// A new session begins with the conversation of another agent.
         Fork = "fork",
+        /// The agent forks a session of its own, and remembers it without the text of the conversation.
+        OwnFork = "fork of its own session",
         /// A person allows one command and denies another.
         Permission = "permission allowed and denied",
         /// No person attends, so a command is denied.
@@ -104,14 +106,6 @@ pub enum ScenarioOutcome {
     Refused,
 }
 
-/// Scenarios that CI runs with every agent that it runs at all.
-const SHORT_LIST: [AgentScenario; 4] = [
-    AgentScenario::Resume,
-    AgentScenario::Permission,
-    AgentScenario::CancelTool,
-    AgentScenario::Status401,
-];
-
 impl CertifiedAgent {
     /// Returns the version with which the scenarios were run.
     pub fn version(self) -> &'static str {
@@ -124,14 +118,15 @@ impl CertifiedAgent {
         }
     }
 
-    /// Returns true if CI runs a scenario with this agent. `cargo xtask prove agents` runs all.
-    pub fn runs_in_ci(self, scenario: AgentScenario) -> bool {
+    /// Returns true if CI runs the scenarios with this agent. `cargo xtask prove agents` runs all.
+    pub fn runs_in_ci(self) -> bool {
         match self {
             CertifiedAgent::Claude
             | CertifiedAgent::Codex
             | CertifiedAgent::Gemini
-            | CertifiedAgent::Goose => true,
-            CertifiedAgent::Qwen | CertifiedAgent::QwenSdk => SHORT_LIST.contains(&scenario),
+            | CertifiedAgent::Goose
+            | CertifiedAgent::Qwen
+            | CertifiedAgent::QwenSdk => true,
             CertifiedAgent::Opencode
             | CertifiedAgent::Copilot
             | CertifiedAgent::Grok
@@ -148,7 +143,7 @@ impl CertifiedAgent {
         match (self, scenario) {
             (CertifiedAgent::Claude, _) => Works,
             (
-                CertifiedAgent::Opencode | CertifiedAgent::Grok,
+                CertifiedAgent::Opencode,
                 AgentScenario::Permission
                 | AgentScenario::Unattended
                 | AgentScenario::PermissionTimeout
@@ -160,6 +155,16 @@ impl CertifiedAgent {
                 _,
                 AgentScenario::MaxTurns | AgentScenario::ToolList | AgentScenario::ChangedInput,
             ) => Refused,
+            (
+                CertifiedAgent::Gemini
+                | CertifiedAgent::Goose
+                | CertifiedAgent::Qwen
+                | CertifiedAgent::QwenSdk
+                | CertifiedAgent::Copilot
+                | CertifiedAgent::Grok
+                | CertifiedAgent::Vibe,
+                AgentScenario::OwnFork,
+            ) => NotOffered("its fork gets the conversation as text"),
             // They report no tokens, or those of the last request of a turn only.
             (
                 CertifiedAgent::Goose | CertifiedAgent::Opencode | CertifiedAgent::Kimi,

@@ -39,11 +39,15 @@ pub struct KnownAgent {
     pub modes: KnownModes,
     /// Beginning of a text by which the agent tells the ID of its mode, as if it were the model's.
     pub mode_notice: Option<&'static str>,
-    /// True if the agent asks before it runs a command.
+    /// True if the agent asks before it runs a command. The runner asks about the commands that an agent
+    /// leaves to it.
     pub asks_before_commands: bool,
     /// True if the agent asks about a tool before it reports the input as such. Until then, the input
     /// is the text of the call's content.
     pub streams_input: bool,
+    /// Services of the client that the agent uses. Only these are offered to it, and only to an agent
+    /// without a sandbox.
+    pub client_tools: ClientTools,
     pub usage: UsageScope,
     /// Beginnings of a reply that is an API error, although the turn ends normally.
     pub error_prefixes: &'static [&'static str],
@@ -61,6 +65,22 @@ pub struct KnownAgent {
     /// Directories below the home directory that the agent writes. `heeler init` adds no agent for a
     /// program without them.
     pub state_folders: &'static [&'static str],
+}
+
+/// Services that an ACP client can offer to its agent, and that an agent then uses instead of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClientTools {
+    /// The client runs the commands of the agent.
+    pub terminals: bool,
+    /// The client reads text files.
+    pub reads: bool,
+    /// The client writes text files.
+    pub writes: bool,
+}
+
+impl ClientTools {
+    /// The agent uses none, or none is offered.
+    pub const NONE: ClientTools = ClientTools { terminals: false, reads: false, writes: false };
 }
 
 /// IDs of an agent's modes.
@@ -116,6 +136,7 @@ const PLAIN: KnownAgent = KnownAgent {
     mode_notice: None,
     asks_before_commands: true,
     streams_input: false,
+    client_tools: ClientTools::NONE,
     usage: UsageScope::Turn,
     error_prefixes: &[],
     status_error_prefixes: &[],
@@ -191,6 +212,7 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
             plan: Some("plan"),
             auto: Some("auto"),
         },
+        client_tools: ClientTools { terminals: false, reads: false, writes: true },
         login: LoginSigns {
             files: &[".qwen/oauth_creds.json"],
             cure: "run `qwen` and choose a login",
@@ -232,6 +254,7 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
             plan: Some("chat"),
             auto: Some("smart_approve"),
         },
+        client_tools: ClientTools { terminals: true, reads: false, writes: true },
         usage: UsageScope::LastRequest,
         error_prefixes: &["Ran into this error: "],
         exits_at_end_of_input: false,
@@ -258,6 +281,7 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
             auto: Some("auto"),
         },
         streams_input: true,
+        client_tools: ClientTools { terminals: true, reads: false, writes: false },
         usage: UsageScope::None,
         // It says nothing if the API is at its limit or fails.
         error_without_reply: true,
@@ -272,6 +296,7 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         args: &["agent", "stdio"],
         env: &[("GROK_DISABLE_AUTOUPDATER", "1")],
         asks_before_commands: false,
+        client_tools: ClientTools { terminals: true, reads: true, writes: true },
         login: LoginSigns {
             variables: &["XAI_API_KEY"],
             cure: "run `grok` and log in, or set XAI_API_KEY",
@@ -535,6 +560,11 @@ impl AgentProgram {
         })
     }
 
+    /// Returns true if the runner executes the commands of the agent, and so asks about them.
+    fn leaves_commands(&self, is_isolated: bool) -> bool {
+        !is_isolated && self.known.is_some_and(|known| known.client_tools.terminals)
+    }
+
     /// Returns the reason that the agent cannot honour a permission mode, if so.
     pub(crate) fn mode_refusal(
         &self,
@@ -566,7 +596,7 @@ impl AgentProgram {
             (
                 _,
                 PermissionMode::Default | PermissionMode::AcceptEdits | PermissionMode::DontAsk,
-            ) => (!self.asks_before_commands).then(|| {
+            ) => (!self.asks_before_commands && !self.leaves_commands(is_isolated)).then(|| {
                 format!(
                     "{name} runs commands without asking: use `permission_mode: bypassPermissions`, \
                      best with `sandbox: true`"

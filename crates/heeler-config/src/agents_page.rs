@@ -1,7 +1,9 @@
 //! The page `docs/agents.md`: an introduction, and the tables of runtimes and of known agents.
 
 use crate::agent_conformance::conformance_markdown;
-use crate::agent_program::{CODEX_TESTED_VERSION, KNOWN_AGENTS, KnownAgent, UsageScope};
+use crate::agent_program::{
+    CODEX_TESTED_VERSION, ClientTools, KNOWN_AGENTS, KnownAgent, UsageScope,
+};
 use crate::capabilities::{CapabilityOffer, RuntimeCapability};
 use crate::runtime::RuntimeType;
 use crate::token_price::ESTIMATED_PRICES;
@@ -34,11 +36,11 @@ pub fn agents_markdown() -> String {
          when the version of an agent of the fleet differs in its first two numbers.\n\n",
     );
     page.push_str(
-        "| `program` | agent | package | version | asks before commands | plan mode | tokens |\n",
+        "| `program` | agent | package | version | asks before commands | plan mode | tokens | leaves to Heeler |\n",
     );
-    page.push_str("|---|---|---|---|---|---|---|\n");
+    page.push_str("|---|---|---|---|---|---|---|---|\n");
     page.push_str(&format!(
-        "| (`runtime: codex`) | Codex | npm @openai/codex | {CODEX_TESTED_VERSION} | yes | yes | per turn |\n"
+        "| (`runtime: codex`) | Codex | npm @openai/codex | {CODEX_TESTED_VERSION} | yes | yes | per turn | nothing |\n"
     ));
     KNOWN_AGENTS.iter().for_each(|agent| page.push_str(&describe_agent(agent)));
     page.push_str("\n## Estimated prices\n\n");
@@ -57,8 +59,7 @@ pub fn agents_markdown() -> String {
     page.push_str(
         "Each cell with `works` is a test that runs the real program of this version against a fake of its API. \
          `refused` means that a config or an answer that asks for it is refused with the reason. Every change of \
-         Heeler is tested with claude, codex, gemini and goose, and in four scenarios with qwen and qwen-sdk. The column `qwen` is \
-         Qwen Code with `runtime: acp`, and `qwen-sdk` with `runtime: sdk`. `cargo xtask prove agents` runs all \
+         Heeler is tested with claude, codex, gemini, goose, qwen and qwen-sdk. The column `qwen` is Qwen Code with `runtime: acp`, and `qwen-sdk` with `runtime: sdk`. `cargo xtask prove agents` runs all \
          cells.\n\n",
     );
     page.push_str(&conformance_markdown());
@@ -76,15 +77,30 @@ fn describe_offer(offer: CapabilityOffer) -> String {
 fn describe_agent(agent: &KnownAgent) -> String {
     let yes = |is: bool| if is { "yes" } else { "no" };
     format!(
-        "| `{}` | {} | {} | {} | {} | {} | {} |\n",
+        "| `{}` | {} | {} | {} | {} | {} | {} | {} |\n",
         agent.name,
         agent.title,
         agent.package,
         agent.tested_version,
-        yes(agent.asks_before_commands),
+        match (agent.asks_before_commands, agent.client_tools.terminals) {
+            (true, _) => "yes",
+            (false, true) => "Heeler asks, unless it has a sandbox",
+            (false, false) => "no",
+        },
         yes(agent.modes.plan.is_some()),
         describe_usage(agent.usage),
+        describe_client_tools(agent.client_tools),
     )
+}
+
+/// Describes what an agent without a sandbox leaves to its client.
+fn describe_client_tools(tools: ClientTools) -> String {
+    let ClientTools { terminals, reads, writes } = tools;
+    let parts =
+        [(terminals, "commands"), (reads, "reading of files"), (writes, "writing of files")];
+    let parts: Vec<&str> =
+        parts.into_iter().filter_map(|(is_used, part)| is_used.then_some(part)).collect();
+    if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
 }
 
 /// Describes the requests that an agent's token counts cover.

@@ -99,8 +99,8 @@ pub use agent_detection::{
     detectable_agents, find_version,
 };
 pub use agent_program::{
-    AgentProgram, CODEX_PROGRAM, CODEX_TESTED_VERSION, KNOWN_AGENTS, KnownAgent, KnownModes,
-    UsageScope, find_known_agent,
+    AgentProgram, CODEX_PROGRAM, CODEX_TESTED_VERSION, ClientTools, KNOWN_AGENTS, KnownAgent,
+    KnownModes, UsageScope, find_known_agent,
 };
 pub use agents_page::{COMPARED_RUNTIMES, agents_markdown, describe_usage};
 pub use amount::{ByteSize, SIZE_MAX, USD_MAX, UsdAmount};

@@ -331,7 +331,8 @@ fn resolve_work(
         RuntimeLaunchSpec::Acp(program)
         | RuntimeLaunchSpec::Codex(program)
         | RuntimeLaunchSpec::Qwen(program) => {
-            program.protected = protection().protected;
+            let RunProtection { protected, unreadable, .. } = protection();
+            (program.protected, program.unreadable) = (protected, unreadable);
         }
         RuntimeLaunchSpec::Script { .. } | RuntimeLaunchSpec::Command { .. } => {}
     }

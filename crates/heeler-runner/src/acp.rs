@@ -3,10 +3,11 @@
 //! The protocol is JSON-RPC on the agent's standard input and output. The state machine opens a
 //! session, sends prompts, collects the agent's updates into rows and answers its questions.
 //! Updates are read loosely, because agents send fields and kinds that no release of the protocol
-//! has; so the types of the protocol's own crate would refuse what must be accepted. Heeler offers
-//! the agent neither files nor terminals: the agent uses those of its own sandbox. Every request of
-//! the agent gets a reply. Start at [`AcpRuntime`].
+//! has; so the types of the protocol's own crate would refuse what must be accepted. An agent in a
+//! sandbox is offered neither files nor terminals: it uses those of its sandbox. Every request of the
+//! agent gets a reply. Start at [`AcpRuntime`].
 
+mod client_requests;
 mod errors;
 mod opening;
 #[cfg(test)]
@@ -23,16 +24,17 @@ mod usage;
 use std::collections::{HashMap, VecDeque};
 
 use camino::Utf8PathBuf;
-use heeler_config::{KnownAgent, PermissionMode};
+use heeler_config::{ClientTools, KnownAgent, PermissionMode};
 use heeler_model::run::{McpServerSpec, QuestionAnswer, SessionStart};
 use indexmap::IndexMap;
 use rustix::process::Signal;
 use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
+use crate::client_tools::ClientToolReply;
 use crate::json_rpc::{
-    INVALID_REQUEST, LOST_OPENING, METHOD_NOT_FOUND, RpcDialect, RpcError, RpcId, RpcMessage,
-    is_damaged_message, parse_rpc_line,
+    INVALID_REQUEST, LOST_OPENING, RpcDialect, RpcError, RpcId, RpcMessage, is_damaged_message,
+    parse_rpc_line,
 };
 use crate::mcp::InjectedMcpAddress;
 use crate::native_fork::NativeFork;
@@ -42,8 +44,9 @@ use crate::program_questions::{AskedAction, ProgramQuestions, QuestionDecision};
 use crate::program_rows::{self as rows, CollectedText, StreamedKind, TurnUsage};
 use crate::runtime::{AgentRuntime, RuntimeEffect};
 use crate::token_budget::TokenBudget;
+use client_requests::AcpClientState;
 use opening::AcpCapabilities;
-use question::AcpQuestion;
+use question::{AcpPermissionRequest, AcpQuestion};
 use tool_calls::{AcpToolCalls, CALL_PATHS_MAX};
 
 /// Dialect of every message.
@@ -58,6 +61,8 @@ pub(crate) struct AcpLaunchOptions {
     pub(crate) known: Option<&'static KnownAgent>,
     pub(crate) mode: PermissionMode,
     pub(crate) policy: ProgramPolicy,
+    /// Services that the agent is offered.
+    pub(crate) client_tools: ClientTools,
     pub(crate) system_prompt: Option<String>,
     pub(crate) model: Option<String>,
     pub(crate) mcp_servers: IndexMap<String, McpServerSpec>,
@@ -133,6 +138,7 @@ struct AcpState {
     text: CollectedText,
     calls: AcpToolCalls,
     questions: ProgramQuestions<AcpQuestion>,
+    client: AcpClientState,
     /// Cost of the session, as the agent reports it.
     session_cost_usd: Option<f64>,
     /// Token counts of the session, for an agent that reports totals.
@@ -206,6 +212,7 @@ impl AcpRuntime {
         blocks.push(json!({ "type": "text", "text": text }));
         (self.state.has_denied, self.state.has_replied) = (false, false);
         self.state.calls.forget_finished();
+        self.state.client.begin_turn();
         let session = self.state.session.clone().unwrap_or_default();
         let version = self.state.capabilities.version.as_deref();
         let model = self.state.model.as_deref();
@@ -244,11 +251,7 @@ impl AcpRuntime {
     fn handle_request(&mut self, id: RpcId, method: &str, params: &Json) -> Vec<RuntimeEffect> {
         match method {
             "session/request_permission" => self.handle_permission_request(id, params),
-            _ => {
-                // The agent waits for a reply to every request.
-                let reason = format!("Heeler does not offer `{method}`");
-                vec![RPC.error_reply(&id, METHOD_NOT_FOUND, &reason)]
-            }
+            _ => self.handle_client_request(id, method, params),
         }
     }
 
@@ -269,7 +272,8 @@ impl AcpRuntime {
             }
             false => self.options.policy.decide(described.action, &described.paths),
         };
-        let question = AcpQuestion::new(id, call, &params["options"]);
+        let question = AcpPermissionRequest::new(id, call, &params["options"]);
+        let question = AcpQuestion::Permission(question);
         let action = AskedAction { name: described.name, input: described.input };
         let decision = self.state.questions.decide(question, action, verdict);
         effects.extend(self.apply_decision(decision));
@@ -279,8 +283,15 @@ impl AcpRuntime {
     fn apply_decision(&mut self, decision: QuestionDecision<AcpQuestion>) -> Vec<RuntimeEffect> {
         // The protocol has no words for the reason, so the row of the call tells it.
         if let Some((question, reason)) = &decision.denied {
-            self.state.calls.record_denial(question.call(), reason);
+            if let AcpQuestion::Permission(permission) = question {
+                self.state.calls.record_denial(permission.call(), reason);
+            }
             self.state.has_denied = true;
+        }
+        if let Some(AcpQuestion::Permission(permission)) = &decision.allowed {
+            let described = self.state.calls.describe(permission.call(), &Json::Null);
+            let paths = described.paths.iter().map(|path| self.options.policy.absolute(path));
+            self.state.client.add_permission(&described.input, paths.collect());
         }
         let mut effects = decision.effects;
         if decision.ends_turn {
@@ -464,6 +475,10 @@ impl AgentRuntime for AcpRuntime {
     fn deliver_answer(&mut self, ask: &str, answer: &QuestionAnswer) -> Vec<RuntimeEffect> {
         let decision = self.state.questions.answer(ask, answer);
         decision.map_or_else(Vec::new, |decision| self.apply_decision(decision))
+    }
+
+    fn deliver_client_reply(&mut self, call: &RpcId, reply: ClientToolReply) -> Vec<RuntimeEffect> {
+        self.reply_to_client_request(call, reply)
     }
 
     fn interrupt(&mut self) -> Vec<RuntimeEffect> {

@@ -7,8 +7,10 @@
 
 mod agent_connection;
 mod agent_output;
+mod client_calls;
 mod companion_wait;
 mod effects;
+mod open_calls;
 mod requests;
 mod running_host_servers;
 mod side_reply;
@@ -31,9 +33,10 @@ use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::{JoinSet, yield_now};
+use tokio::task::yield_now;
 use uuid::Uuid;
 
+use crate::client_tools::{ClientTerminals, TerminalContext};
 use crate::control::{PendingControlRequest, RunControlServer};
 use crate::deadlines::{RunDeadlineAction, RunDeadlines};
 use crate::input_writer::AgentInputWriter;
@@ -53,6 +56,7 @@ use agent_output::{
 };
 pub(crate) use companion_wait::COMPANION_WAIT_MAX;
 use companion_wait::CompanionWait;
+use open_calls::{FinishedCall, OpenCalls};
 pub(crate) use running_host_servers::RunningHostServers;
 pub(crate) use side_reply::SideReply;
 use snapshot::SnapshotProcess;
@@ -103,6 +107,7 @@ pub(crate) struct ActiveRun {
     /// `None`.
     pub(crate) side_reply: Option<SideReply>,
     pub(crate) snapshot_options: SnapshotProcessOptions,
+    pub(crate) terminal_context: TerminalContext,
     /// True if the agent's process may stay after its turn.
     pub(crate) may_keep_agent: bool,
     /// Longest time for which the end of a turn waits for other processes of an agent that may stay.
@@ -173,7 +178,9 @@ pub(crate) struct RunEventLoop<'r> {
     pending_effects: VecDeque<RuntimeEffect>,
     /// Message that the agent is producing.
     deltas: Option<StreamedMessage>,
-    calls: JoinSet<(String, Json)>,
+    calls: OpenCalls,
+    /// Commands that the runner executes for the agent.
+    terminals: ClientTerminals,
     exit: Option<ExitStatus>,
     /// The agent has nothing left to do.
     done: bool,
@@ -200,7 +207,7 @@ enum RunLoopEvent {
     Exited(ExitStatus),
     RequestReceived(PendingControlRequest),
     Signalled(&'static str),
-    Replied { call: String, reply: Json },
+    CallFinished(FinishedCall),
     NoteReceived(ToolNote),
     QuestionReceived(ToolQuestion),
     SnapshotOutput(io::Result<usize>),
@@ -226,7 +233,8 @@ impl<'r> RunEventLoop<'r> {
             stderr_log: complaints,
             pending_effects: VecDeque::new(),
             deltas: None,
-            calls: JoinSet::new(),
+            calls: OpenCalls::default(),
+            terminals: ClientTerminals::default(),
             exit: None,
             done: false,
             stays: false,
@@ -274,6 +282,7 @@ impl<'r> RunEventLoop<'r> {
         // Every process ends before the rest is read, so that nothing is added to the pipes
         // meanwhile.
         let ended = self.end_tree().await;
+        self.calls.finish_files().await;
         if !ended.survivors.is_empty() {
             tracing::warn!(left = ?ended.survivors, "processes of the run could not be ended");
         }
@@ -450,7 +459,7 @@ impl<'r> RunEventLoop<'r> {
             status = agent.wait(), if exit.is_none() => RunLoopEvent::Exited(status),
             request = run.control.next_request() => RunLoopEvent::RequestReceived(request),
             signal = run.signals.next_signal() => RunLoopEvent::Signalled(signal),
-            Some(Ok((call, reply))) = calls.join_next() => RunLoopEvent::Replied { call, reply },
+            Some(call) = calls.next() => RunLoopEvent::CallFinished(call),
             Some(note) = run.notes.recv(), if !blocked => RunLoopEvent::NoteReceived(note),
             Some(inquiry) = run.tool_questions.recv(), if !blocked => RunLoopEvent::QuestionReceived(inquiry),
             read = snapshot::read_if_running(snapping) => RunLoopEvent::SnapshotOutput(read),
@@ -480,10 +489,7 @@ impl<'r> RunEventLoop<'r> {
             RunLoopEvent::Exited(status) => self.exit = Some(status),
             RunLoopEvent::RequestReceived(request) => self.handle_request(&request),
             RunLoopEvent::Signalled(signal) => self.handle_signal(signal),
-            RunLoopEvent::Replied { call, reply } => {
-                let steps = self.run.runtime.deliver_mcp_reply(&call, reply);
-                self.pending_effects.extend(steps);
-            }
+            RunLoopEvent::CallFinished(call) => self.handle_finished_call(call),
             RunLoopEvent::NoteReceived(note) => self.run.record_note(&note),
             RunLoopEvent::QuestionReceived(inquiry) => self.ask_for_tool(inquiry),
             RunLoopEvent::SnapshotOutput(read) => self.handle_snapshot_output(read),
@@ -604,6 +610,8 @@ impl<'r> RunEventLoop<'r> {
     /// Asks the agent to end. The runtime's effects for that do not wait for the disk.
     fn interrupt(&mut self, now: Instant) {
         let steps = self.run.runtime.interrupt();
+        // Some agents forget their commands when they are cancelled.
+        self.terminals.kill_all();
         if steps.is_empty() {
             self.agent.signal(Signal::TERM);
             self.run.deadlines.record_terminate(now);

@@ -14,6 +14,12 @@ pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 /// Error code for a request that makes no sense.
 pub(crate) const INVALID_REQUEST: i64 = -32600;
 
+/// Error code for parameters that a method does not take.
+pub(crate) const INVALID_PARAMS: i64 = -32602;
+
+/// Error code of an action that failed or was denied.
+pub(crate) const DENIED: i64 = -32000;
+
 /// Error of a run whose agent sent a damaged line, or a reply to another request, while it was to open
 /// a session.
 pub(crate) const LOST_OPENING: &str = "the agent was to open a session, and its reply was damaged or \

@@ -8,6 +8,7 @@ mod acp;
 #[cfg(test)]
 mod captured_output;
 mod claude;
+mod client_tools;
 mod codex;
 mod command;
 mod control;

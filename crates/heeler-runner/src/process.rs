@@ -51,6 +51,7 @@ mod sandbox_mounts;
 #[cfg(target_os = "linux")]
 mod sandbox_probe;
 mod scanner;
+mod terminal;
 
 use std::ffi::OsString;
 use std::io;

@@ -51,6 +51,8 @@ pub(crate) struct AskedAction {
 /// Effect of a verdict or of an answer.
 pub(crate) struct QuestionDecision<Q> {
     pub(crate) effects: Vec<RuntimeEffect>,
+    /// Question that was allowed.
+    pub(crate) allowed: Option<Q>,
     /// Question that was denied, with the reason.
     pub(crate) denied: Option<(Q, String)>,
     /// The person also ends the turn.
@@ -92,7 +94,7 @@ impl<Q: ProgramQuestion> ProgramQuestions<Q> {
                 let effects =
                     vec![rows::notice("denied", &note), question.reply(QuestionReply::Deny)];
                 let denied = Some((question, reason));
-                QuestionDecision { effects, denied, ends_turn: false }
+                QuestionDecision { effects, allowed: None, denied, ends_turn: false }
             }
             ProgramVerdict::AskPerson => {
                 let id = question.id().as_str().to_owned();
@@ -104,7 +106,12 @@ impl<Q: ProgramQuestion> ProgramQuestions<Q> {
                     grant: None,
                 };
                 self.open.insert(id, question);
-                QuestionDecision { effects: vec![ask], denied: None, ends_turn: false }
+                QuestionDecision {
+                    effects: vec![ask],
+                    allowed: None,
+                    denied: None,
+                    ends_turn: false,
+                }
             }
         }
     }
@@ -128,7 +135,7 @@ impl<Q: ProgramQuestion> ProgramQuestions<Q> {
                     if *interrupt { QuestionReply::DenyAndEnd } else { QuestionReply::Deny };
                 let effects = vec![question.reply(reply)];
                 let denied = Some((question, message.clone()));
-                QuestionDecision { effects, denied, ends_turn: *interrupt }
+                QuestionDecision { effects, allowed: None, denied, ends_turn: *interrupt }
             }
         })
     }
@@ -153,12 +160,12 @@ fn allow<Q: ProgramQuestion>(question: Q) -> QuestionDecision<Q> {
     match question.allow_refusal() {
         None => {
             let effects = vec![question.reply(QuestionReply::Allow)];
-            QuestionDecision { effects, denied: None, ends_turn: false }
+            QuestionDecision { effects, allowed: Some(question), denied: None, ends_turn: false }
         }
         Some(reason) => {
             let effects = vec![question.reply(QuestionReply::Deny)];
             let denied = Some((question, reason.to_owned()));
-            QuestionDecision { effects, denied, ends_turn: false }
+            QuestionDecision { effects, allowed: None, denied, ends_turn: false }
         }
     }
 }

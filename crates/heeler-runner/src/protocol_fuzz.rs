@@ -5,14 +5,16 @@
 //! JSON. Start at [`drive_acp`].
 
 use camino::Utf8PathBuf;
-use heeler_config::{KNOWN_AGENTS, PermissionMode};
+use heeler_config::{ClientTools, KNOWN_AGENTS, PermissionMode};
 use heeler_model::run::{ClaudeLaunchSpec, QuestionAnswer, RunLimits, SessionStart};
 use indexmap::IndexMap;
 use uuid::Uuid;
 
 use crate::acp::{AcpLaunchOptions, AcpRuntime};
 use crate::claude::{ClaudeCliRuntime, ClaudeLaunchOptions, SdkRuntime};
+use crate::client_tools::{ClientToolReply, ClientToolRequest};
 use crate::codex::{CodexLaunchOptions, CodexRuntime};
+use crate::json_rpc::RpcId;
 use crate::process::LaunchSpec;
 use crate::program_policy::ProgramPolicy;
 use crate::qwen::{QwenLaunchOptions, QwenRuntime};
@@ -55,6 +57,7 @@ pub fn drive_acp(output: &[u8]) {
         known,
         mode: PermissionMode::BypassPermissions,
         policy: policy(),
+        client_tools: ClientTools { terminals: true, reads: true, writes: true },
         system_prompt: None,
         model: None,
         mcp_servers: IndexMap::new(),
@@ -136,13 +139,13 @@ fn launch() -> LaunchSpec {
 
 fn policy() -> ProgramPolicy {
     let protected = vec!["/project/heeler.yaml".into()];
-    ProgramPolicy::new(PermissionMode::Default, protected, "/project".into())
+    ProgramPolicy::new(PermissionMode::Default, protected, Vec::new(), "/project".into())
 }
 
 fn drive(runtime: &mut dyn AgentRuntime, opening: &[&str], output: &[u8]) {
     let session = "fuzzed".parse().expect("the word can be a session's id");
     runtime.launch_spec(&SessionStart::Fresh { id: session });
-    let (mut asks, mut calls) = check(runtime.begin(Uuid::nil()));
+    let OpenRequests { mut asks, mut calls, mut services } = check(runtime.begin(Uuid::nil()));
     let lines = opening.iter().map(|line| line.as_bytes());
     for line in lines.chain(output.split(|byte| *byte == b'\n')) {
         let mut effects = runtime.handle_line(line);
@@ -153,18 +156,33 @@ fn drive(runtime: &mut dyn AgentRuntime, opening: &[&str], output: &[u8]) {
         if let Some(call) = calls.pop() {
             effects.extend(runtime.deliver_mcp_reply(&call, serde_json::json!({ "result": {} })));
         }
-        let (new_asks, new_calls) = check(effects);
-        asks.extend(new_asks);
-        calls.extend(new_calls);
+        if let Some((call, terminal)) = services.pop() {
+            let result = Ok(serde_json::json!({ "terminalId": terminal }));
+            let reply = ClientToolReply { output: terminal.clone(), terminal, result };
+            effects.extend(runtime.deliver_client_reply(&call, reply));
+        }
+        let new = check(effects);
+        asks.extend(new.asks);
+        calls.extend(new.calls);
+        services.extend(new.services);
     }
     check(runtime.flush_lines());
     check(runtime.interrupt());
     check(runtime.handle_exit(None));
 }
 
-/// Checks the effects, and returns the IDs of the questions and of the server calls among them.
-fn check(effects: Vec<RuntimeEffect>) -> (Vec<String>, Vec<String>) {
-    let (mut asks, mut calls) = (Vec::new(), Vec::new());
+/// Requests of the agent for which it waits.
+#[derive(Default)]
+struct OpenRequests {
+    asks: Vec<String>,
+    calls: Vec<String>,
+    /// Services of the client, with their terminals.
+    services: Vec<(RpcId, Option<String>)>,
+}
+
+/// Checks the effects, and returns the requests among them.
+fn check(effects: Vec<RuntimeEffect>) -> OpenRequests {
+    let mut open = OpenRequests::default();
     for effect in effects {
         match effect {
             RuntimeEffect::Write(line) => {
@@ -172,12 +190,19 @@ fn check(effects: Vec<RuntimeEffect>) -> (Vec<String>, Vec<String>) {
                 let is_json = serde_json::from_slice::<serde_json::Value>(&line).is_ok();
                 assert!(is_line && is_json, "each line is one JSON value");
             }
-            RuntimeEffect::Ask { id, .. } => asks.push(id),
-            RuntimeEffect::Mcp { call, .. } => calls.push(call),
+            RuntimeEffect::Ask { id, .. } => open.asks.push(id),
+            RuntimeEffect::Mcp { call, .. } => open.calls.push(call),
+            RuntimeEffect::ClientTool { call, request } => {
+                let terminal = match request {
+                    ClientToolRequest::Terminal { terminal, .. } => Some(terminal),
+                    ClientToolRequest::File(_) => None,
+                };
+                open.services.push((call, terminal));
+            }
             _ => {}
         }
     }
-    (asks, calls)
+    open
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use rustix::process::Signal;
 use serde_json::Value as Json;
 use uuid::Uuid;
 
+use crate::client_tools::{ClientToolReply, ClientToolRequest};
+use crate::json_rpc::RpcId;
 use crate::process::LaunchSpec;
 
 /// Protocol state machine of one way to execute an agent.
@@ -51,6 +53,14 @@ pub(crate) trait AgentRuntime {
     fn interrupt(&mut self) -> Vec<RuntimeEffect>;
     /// Delivers the reply to [`RuntimeEffect::Mcp`].
     fn deliver_mcp_reply(&mut self, _call: &str, _reply: Json) -> Vec<RuntimeEffect> {
+        Vec::new()
+    }
+    /// Delivers the result of [`RuntimeEffect::ClientTool`].
+    fn deliver_client_reply(
+        &mut self,
+        _call: &RpcId,
+        _reply: ClientToolReply,
+    ) -> Vec<RuntimeEffect> {
         Vec::new()
     }
     /// Returns true if the agent has ended its turn in a state in which its process can take the next
@@ -132,6 +142,12 @@ pub(crate) enum RuntimeEffect {
         call: String,
         server: String,
         message: Json,
+    },
+    /// Perform a service of the client.
+    ClientTool {
+        /// ID of the agent's request, for [`AgentRuntime::deliver_client_reply`].
+        call: RpcId,
+        request: ClientToolRequest,
     },
     /// The turn ended and nothing is queued or running in the background: the run may end.
     Done,

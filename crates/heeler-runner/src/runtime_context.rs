@@ -2,7 +2,9 @@
 //!
 //! Start at [`build_runtime`].
 
-use heeler_config::{PermissionMode, RuntimeType, UnknownWordError, find_known_agent};
+use heeler_config::{
+    ClientTools, KnownAgent, PermissionMode, RuntimeType, UnknownWordError, find_known_agent,
+};
 use heeler_model::error_chain;
 use heeler_model::run::{
     ClaudeLaunchSpec, McpServerSpec, ProgramLaunchSpec, RunSpec, RuntimeLaunchSpec, SessionStart,
@@ -91,12 +93,14 @@ fn acp_options(
 ) -> Result<AcpLaunchOptions, String> {
     let RuntimeContext { spec, host, .. } = context;
     let mode = parse_mode(program)?;
+    let known = find_known_agent(&program.agent);
     Ok(AcpLaunchOptions {
         launch: known_launch(host, program),
         agent: program.agent.clone(),
-        known: find_known_agent(&program.agent),
+        known,
         mode,
         policy: program_policy(spec, program, mode),
+        client_tools: offered_tools(host, known),
         system_prompt: program.system_prompt.clone(),
         model: program.model.clone(),
         mcp_servers: configured_servers(context, program)?,
@@ -106,6 +110,13 @@ fn acp_options(
         fork: native_fork(context, &program.agent)?,
         budget: TokenBudget::new(program.rates, spec.limits.budget_usd),
     })
+}
+
+/// Returns the services of the client that an agent is offered. The runner is outside of every sandbox,
+/// so an agent in one would leave it by them.
+fn offered_tools(host: &RunnerHost, known: Option<&'static KnownAgent>) -> ClientTools {
+    let is_confined = host.brief.sandbox.is_some() || host.brief.authority.file_limits.is_some();
+    known.filter(|_| !is_confined).map_or(ClientTools::NONE, |known| known.client_tools)
 }
 
 /// Returns the program with the variables that the table has for it.
@@ -180,7 +191,8 @@ fn program_policy(
     program: &ProgramLaunchSpec,
     mode: PermissionMode,
 ) -> ProgramPolicy {
-    ProgramPolicy::new(mode, program.protected.clone(), spec.working_directory.clone())
+    let (protected, unreadable) = (program.protected.clone(), program.unreadable.clone());
+    ProgramPolicy::new(mode, protected, unreadable, spec.working_directory.clone())
 }
 
 fn injected_servers(context: &RuntimeContext<'_>) -> Result<Vec<InjectedMcpAddress>, String> {

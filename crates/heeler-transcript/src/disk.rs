@@ -5,9 +5,9 @@
 //! the file. Start at [`replace_file`].
 
 use std::fmt;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use thiserror::Error;
@@ -197,6 +197,19 @@ pub fn replace_file(
     bytes: &[u8],
 ) -> Result<(), DiskError> {
     publish(disk, path, PublishMode::Replace, |file| file.write_all(bytes))
+}
+
+/// Replaces a file like [`replace_file`]; the new one has these permissions.
+pub fn replace_file_with_mode(
+    disk: &dyn DiskBackend,
+    path: &Utf8Path,
+    bytes: &[u8],
+    mode: u32,
+) -> Result<(), DiskError> {
+    publish(disk, path, PublishMode::Replace, |draft| {
+        draft.write_all(bytes)?;
+        draft.file.set_permissions(Permissions::from_mode(mode))
+    })
 }
 
 /// Copies the content of `source` into a new file, which appears under its name complete and
@@ -562,8 +575,6 @@ pub(crate) fn folder_of(path: &Utf8Path) -> &Utf8Path {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     fn folder() -> (tempfile::TempDir, Utf8PathBuf) {

@@ -38,8 +38,8 @@ mod writer;
 pub use copy::{CopyLimit, TranscriptCopyError, copy_prefix};
 pub use disk::{
     DiskBackend, DiskError, OsDisk, PlacedFiles, create_folder, create_subfolder, is_temp,
-    place_files, replace_file, replace_files, sync_file_system, sync_files, temp_name,
-    write_new_file,
+    place_files, replace_file, replace_file_with_mode, replace_files, sync_file_system, sync_files,
+    temp_name, write_new_file,
 };
 pub use folder_watch::{FolderWatch, FolderWatchStopper};
 pub use follow::{

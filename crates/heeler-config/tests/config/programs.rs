@@ -385,7 +385,7 @@ agents:
 fn a_permission_mode_that_the_agent_lacks_is_refused() {
     let fleet = "\
 agents:
-  - {name: a, runtime: acp, program: grok}
+  - {name: a, runtime: acp, program: opencode}
   - {name: b, runtime: acp, program: /opt/own}
   - {name: c, runtime: acp, program: vibe, permission_mode: plan}
   - {name: d, runtime: codex, permission_mode: auto}
@@ -393,13 +393,15 @@ agents:
   - {name: f, runtime: acp, program: grok, permission_mode: bypassPermissions}
   - {name: g, runtime: acp, program: gemini, permission_mode: plan}
   - {name: h, runtime: codex, permission_mode: plan}
+  - {name: i, runtime: acp, program: grok}
+  - {name: j, runtime: acp, program: grok, sandbox: true}
 ";
     expect![[r#"
         error: `permission_mode: acceptEdits` cannot be honoured with `runtime: acp`
          --> heeler.yaml:2:6
           |
-        2 |   - {name: a, runtime: acp, program: grok}
-          |      ^^^^ grok runs commands without asking: use `permission_mode: bypassPermissions`, best with `sandbox: true`
+        2 |   - {name: a, runtime: acp, program: opencode}
+          |      ^^^^ opencode runs commands without asking: use `permission_mode: bypassPermissions`, best with `sandbox: true`
 
         error: `permission_mode: acceptEdits` cannot be honoured with `runtime: acp`
          --> heeler.yaml:3:6
@@ -424,6 +426,18 @@ agents:
           |
         6 |   - {name: e, runtime: codex, permission_mode: plan, sandbox: true}
           |                                                ^^^^ Codex is read-only by its own sandbox, which does not run inside another
+
+        error: `permission_mode: acceptEdits` cannot be honoured with `runtime: acp`
+          --> heeler.yaml:11:6
+           |
+        11 |   - {name: j, runtime: acp, program: grok, sandbox: true}
+           |      ^^^^ grok runs commands without asking: use `permission_mode: bypassPermissions`, best with `sandbox: true`
+
+        error: Heeler does not know the API host of `grok`, and a sandbox allows listed hosts only
+          --> heeler.yaml:11:53
+           |
+        11 |   - {name: j, runtime: acp, program: grok, sandbox: true}
+           |                                                     ^^^^ list it: `sandbox: {network: {allow: [api.example.com]}}`, or a group of hosts with `presets: [openai]`
     "#]].assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
 }
 

@@ -73,6 +73,7 @@ fn program_brief(
         effort: agent.effort,
         mcp_servers: servers.map(|(name, server)| (name.clone(), mcp_brief(server, env))).collect(),
         protected: Vec::new(),
+        unreadable: Vec::new(),
         is_isolated: agent.isolation_settings().is_some(),
         rates: agent.token_price().map(|price| token_rates(&price)),
     })

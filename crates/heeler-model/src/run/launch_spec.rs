@@ -261,6 +261,9 @@ pub struct ProgramLaunchSpec {
     pub mcp_servers: IndexMap<String, McpServerSpec>,
     /// Files and directories that the agent must not write. A question about one of them is denied.
     pub protected: Vec<Utf8PathBuf>,
+    /// Files and directories that the runner must not read for the agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<Utf8PathBuf>,
     /// True if the run has a sandbox or container of Heeler.
     pub is_isolated: bool,
     /// Prices of the model, if they are known.

@@ -1,7 +1,7 @@
 //! Opens a session of an ACP agent: `initialize`, then a new session or an earlier one, then its mode
 //! and its model.
 
-use heeler_config::PermissionMode;
+use heeler_config::{ClientTools, PermissionMode};
 use heeler_model::message::ID_BYTES_MAX;
 use heeler_model::run::McpServerSpec;
 use serde_json::{Value as Json, json};
@@ -46,12 +46,12 @@ impl AcpCapabilities {
 
 impl AcpRuntime {
     pub(super) fn initialize(&mut self) -> RuntimeEffect {
+        let ClientTools { terminals, reads, writes } = self.options.client_tools;
         let params = json!({
             "protocolVersion": PROTOCOL_VERSION,
-            // Files and terminals of the client would bypass the sandbox of the agent.
             "clientCapabilities": {
-                "fs": { "readTextFile": false, "writeTextFile": false },
-                "terminal": false,
+                "fs": { "readTextFile": reads, "writeTextFile": writes },
+                "terminal": terminals,
             },
             "clientInfo": {
                 "name": "heeler", "title": "Heeler", "version": env!("CARGO_PKG_VERSION"),

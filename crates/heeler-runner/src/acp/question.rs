@@ -1,14 +1,28 @@
-//! A permission request of an ACP agent, and the replies to it.
+//! A permission request of an ACP agent, or a service of the client that needs a permission, and the
+//! replies to it.
 
 use serde_json::{Value as Json, json};
 
-use super::RPC;
-use crate::json_rpc::RpcId;
+use crate::client_tools::ClientToolRequest;
+use crate::json_rpc::{DENIED, RpcDialect, RpcId};
 use crate::program_questions::{ProgramQuestion, QuestionReply};
 use crate::runtime::RuntimeEffect;
 
+/// Dialect of the replies.
+const RPC: RpcDialect = RpcDialect::Standard;
+
+/// Question about an action of the agent.
+pub(super) enum AcpQuestion {
+    Permission(AcpPermissionRequest),
+    /// The agent did not ask, and wants the client to act.
+    ClientTool {
+        id: RpcId,
+        request: Box<ClientToolRequest>,
+    },
+}
+
 /// Permission request of the agent.
-pub(super) struct AcpQuestion {
+pub(super) struct AcpPermissionRequest {
     id: RpcId,
     /// Tool call that it is about.
     call: String,
@@ -17,14 +31,14 @@ pub(super) struct AcpQuestion {
     reject: Option<String>,
 }
 
-impl AcpQuestion {
-    pub(super) fn new(id: RpcId, call: String, options: &Json) -> AcpQuestion {
+impl AcpPermissionRequest {
+    pub(super) fn new(id: RpcId, call: String, options: &Json) -> AcpPermissionRequest {
         let options = options.as_array().map_or(&[][..], Vec::as_slice);
         let option = |kind: &str| {
             let found = options.iter().find(|option| option["kind"] == kind);
             found.and_then(|option| option["optionId"].as_str()).map(str::to_owned)
         };
-        AcpQuestion {
+        AcpPermissionRequest {
             id,
             call,
             // An answer for the whole session is never chosen: it would answer later questions.
@@ -35,16 +49,6 @@ impl AcpQuestion {
 
     pub(super) fn call(&self) -> &str {
         &self.call
-    }
-}
-
-impl ProgramQuestion for AcpQuestion {
-    fn id(&self) -> &RpcId {
-        &self.id
-    }
-
-    fn allow_refusal(&self) -> Option<&'static str> {
-        self.allow.is_none().then_some("the agent does not offer to allow this once")
     }
 
     fn reply(&self, reply: QuestionReply) -> RuntimeEffect {
@@ -58,5 +62,38 @@ impl ProgramQuestion for AcpQuestion {
             None => json!({ "outcome": "cancelled" }),
         };
         RPC.reply(&self.id, json!({ "outcome": outcome }))
+    }
+}
+
+impl ProgramQuestion for AcpQuestion {
+    fn id(&self) -> &RpcId {
+        match self {
+            AcpQuestion::Permission(permission) => &permission.id,
+            AcpQuestion::ClientTool { id, .. } => id,
+        }
+    }
+
+    fn allow_refusal(&self) -> Option<&'static str> {
+        match self {
+            AcpQuestion::Permission(permission) => {
+                permission.allow.is_none().then_some("the agent does not offer to allow this once")
+            }
+            AcpQuestion::ClientTool { .. } => None,
+        }
+    }
+
+    fn reply(&self, reply: QuestionReply) -> RuntimeEffect {
+        match (self, reply) {
+            (AcpQuestion::Permission(permission), reply) => permission.reply(reply),
+            (AcpQuestion::ClientTool { id, request }, QuestionReply::Allow) => {
+                RuntimeEffect::ClientTool { call: id.clone(), request: (**request).clone() }
+            }
+            (AcpQuestion::ClientTool { id, .. }, QuestionReply::Withdraw) => {
+                RPC.error_reply(id, DENIED, "the turn was ended")
+            }
+            (AcpQuestion::ClientTool { id, .. }, _) => {
+                RPC.error_reply(id, DENIED, "the user did not permit this action")
+            }
+        }
     }
 }

@@ -25,7 +25,8 @@ pub(super) fn options(known: Option<&'static KnownAgent>) -> AcpLaunchOptions {
         agent: known.map_or("agent", |known| known.name).to_owned(),
         known,
         mode,
-        policy: ProgramPolicy::new(mode, protected, "/project".into()),
+        policy: ProgramPolicy::new(mode, protected, Vec::new(), "/project".into()),
+        client_tools: ClientTools::NONE,
         system_prompt: None,
         model: None,
         mcp_servers: IndexMap::new(),
@@ -245,7 +246,7 @@ fn a_question_shows_an_input_that_came_as_text() {
 #[test]
 fn edits_are_allowed_once_if_the_mode_accepts_them() {
     let mode = PermissionMode::AcceptEdits;
-    let policy = ProgramPolicy::new(mode, Vec::new(), "/project".into());
+    let policy = ProgramPolicy::new(mode, Vec::new(), Vec::new(), "/project".into());
     let accepting = || AcpLaunchOptions { mode, policy: policy.clone(), ..options(None) };
     let trace = run_turn(accepting(), &[question(7, "/project/a.rs")]);
     assert!(trace.contains(r#""optionId":"yes""#), "{trace}");
@@ -576,4 +577,93 @@ fn without_a_fork_of_its_own_an_agent_gets_the_conversation_as_text() {
         assert!(prompt.contains("the record. go on"), "{prompt}");
         assert!(trace.trace.contains("system fork"), "{}", trace.trace);
     }
+}
+
+fn shell_question(id: u64, command: &str) -> Json {
+    json!({ "jsonrpc": "2.0", "id": id, "method": "session/request_permission", "params": {
+        "sessionId": "s",
+        "toolCall": { "toolCallId": "c", "kind": "execute", "title": "run",
+            "rawInput": { "command": command } },
+        "options": [{ "optionId": "yes", "kind": "allow_once" }],
+    } })
+}
+
+fn terminal(id: u64, fields: Json) -> Json {
+    let mut params = fields;
+    params["sessionId"] = "s".into();
+    json!({ "jsonrpc": "2.0", "id": id, "method": "terminal/create", "params": params })
+}
+
+/// The forms in which agents asked for a command and then created its terminal.
+#[test]
+fn an_allowed_command_is_performed_once_and_another_one_is_asked_about() {
+    let line = "touch a.txt && echo made";
+    let forms = [
+        json!({ "command": line }),
+        json!({ "command": "/bin/bash", "args": ["-c", format!("cd '/project' && {line}")],
+            "cwd": "/project" }),
+        json!({ "command": "/bin/bash", "args": ["-lc", line], "cwd": "/project" }),
+    ];
+    let others = [
+        json!({ "command": format!("{line}; rm x") }),
+        json!({ "command": "/bin/bash", "args": ["-c", format!("cd /etc && {line}")],
+            "cwd": "/project" }),
+        json!({ "command": "touch", "args": ["a.txt && echo made"] }),
+        json!({ "command": "/tmp/bash", "args": ["-c", line] }),
+        json!({ "command": line, "cwd": "/" }),
+        json!({ "command": line, "cwd": "/project/../other" }),
+        json!({ "command": line, "env": [{ "name": "PATH", "value": "/tmp" }] }),
+        json!({ "command": line, "env": [{ "name": "LD_PRELOAD", "value": "/tmp/x.so" }] }),
+    ];
+    for (form, is_allowed) in
+        forms.iter().map(|it| (it, true)).chain(others.iter().map(|it| (it, false)))
+    {
+        let client_tools = ClientTools { terminals: true, ..ClientTools::NONE };
+        let setup = AcpLaunchOptions { client_tools, ..options(None) };
+        let mut runtime = AcpRuntime::new("hello".to_owned(), setup);
+        runtime.launch_spec(&fresh());
+        let mut trace = RuntimeTrace::new(&mut runtime);
+        open(&mut trace, &json!({ "sessionId": "s" }));
+        trace.feed(&shell_question(7, line));
+        let ask = trace.questions[0].clone();
+        trace.answer(&ask, &QuestionAnswer::Allow { input: None });
+        trace.trace.clear();
+        trace.feed(&terminal(8, form.clone()));
+        assert_eq!(trace.trace.contains("ClientTool"), is_allowed, "{form} {}", trace.trace);
+        assert_eq!(trace.trace.contains("ask permission terminal"), !is_allowed, "{form}");
+        // The permission is used up.
+        trace.trace.clear();
+        trace.feed(&terminal(9, forms[0].clone()));
+        assert_eq!(trace.trace.contains("ClientTool"), !is_allowed, "{form} {}", trace.trace);
+        trace.interrupt();
+    }
+}
+
+#[test]
+fn an_allowed_edit_is_written_without_another_question() {
+    let client_tools = ClientTools { writes: true, ..ClientTools::NONE };
+    let setup = AcpLaunchOptions { client_tools, ..options(None) };
+    let mut runtime = AcpRuntime::new("hello".to_owned(), setup);
+    runtime.launch_spec(&fresh());
+    let mut trace = RuntimeTrace::new(&mut runtime);
+    open(&mut trace, &json!({ "sessionId": "s" }));
+    trace.feed(&question(7, "/project/src/a.rs"));
+    let ask = trace.questions[0].clone();
+    trace.answer(&ask, &QuestionAnswer::Allow { input: None });
+    let write = |id: u64, path: &str| {
+        let params = json!({ "sessionId": "s", "path": path, "content": "new" });
+        json!({ "jsonrpc": "2.0", "id": id, "method": "fs/write_text_file", "params": params })
+    };
+    for (id, (path, expected)) in (8..).zip([
+        ("/project/src/a.rs", "ClientTool"),
+        ("/project/x/../src/a.rs", "ClientTool"),
+        ("/project/src/b.rs", "ask permission write_file"),
+        ("/etc/passwd", "ask permission write_file"),
+        ("/project/heeler.yaml", "> refused: denied"),
+    ]) {
+        trace.trace.clear();
+        trace.feed(&write(id, path));
+        assert!(trace.trace.contains(expected), "{path} {}", trace.trace);
+    }
+    trace.interrupt();
 }

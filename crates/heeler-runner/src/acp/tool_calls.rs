@@ -27,6 +27,9 @@ const CALL_OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// more is denied.
 pub(super) const CALL_PATHS_MAX: usize = 1024;
 
+/// Limit on remembered outputs of the client's terminals. Without its output, the row of a call has none.
+const TERMINAL_OUTPUTS_MAX: usize = 16;
+
 /// Member in which one agent names the tool.
 const TOOL_NAME_META: &str = "tool_name";
 
@@ -38,6 +41,8 @@ pub(super) struct AcpToolCalls {
     finished: IndexSet<String>,
     /// The agent sends inputs as the text of the content first.
     streams_input: bool,
+    /// Outputs of the client's terminals, by their IDs.
+    terminals: IndexMap<String, String>,
 }
 
 #[derive(Debug, Default)]
@@ -101,7 +106,7 @@ impl AcpToolCalls {
             Some(status @ ("completed" | "failed")) => {
                 effects.extend(call.announce(id));
                 if let Some(call) = self.open.shift_remove(id) {
-                    effects.push(call.result(id, status == "failed"));
+                    effects.push(call.result(id, &self.terminals, status == "failed"));
                     self.remember_finished(id.to_owned());
                 }
             }
@@ -183,6 +188,14 @@ impl AcpToolCalls {
     /// Forgets the calls of the turns before, because an agent may use their IDs again.
     pub(super) fn forget_finished(&mut self) {
         self.finished.clear();
+    }
+
+    /// Remembers what a terminal of the client has printed.
+    pub(super) fn set_terminal_output(&mut self, terminal: String, output: String) {
+        if !self.terminals.contains_key(&terminal) && self.terminals.len() >= TERMINAL_OUTPUTS_MAX {
+            self.terminals.shift_remove_index(0);
+        }
+        self.terminals.insert(terminal, output);
     }
 
     fn remember_finished(&mut self, id: String) {
@@ -295,8 +308,13 @@ impl AcpToolCall {
         Some(rows::tool_use(id, self.shown_name(), self.shown_input()))
     }
 
-    fn result(&self, id: &str, is_error: bool) -> RuntimeEffect {
-        let output = self.output();
+    fn result(
+        &self,
+        id: &str,
+        terminals: &IndexMap<String, String>,
+        is_error: bool,
+    ) -> RuntimeEffect {
+        let output = self.output(terminals);
         let text = match (&self.denial, output.is_empty()) {
             (Some(reason), true) => format!("denied: {reason}"),
             _ => output,
@@ -314,7 +332,7 @@ impl AcpToolCall {
     }
 
     /// Returns the output in the best form that the agent gave.
-    fn output(&self) -> String {
+    fn output(&self, terminals: &IndexMap<String, String>) -> String {
         let raw = match &self.raw_output {
             Json::String(text) => Some(text.as_str()),
             Json::Object(fields) => {
@@ -324,7 +342,8 @@ impl AcpToolCall {
             _ => None,
         };
         let content = self.content.as_array().map_or(&[][..], Vec::as_slice);
-        let shown: Vec<String> = content.iter().filter_map(describe_content).collect();
+        let shown: Vec<String> =
+            content.iter().filter_map(|block| describe_content(block, terminals)).collect();
         let mut text = match raw.filter(|raw| !raw.is_empty()) {
             Some(raw) => raw.to_owned(),
             None if !shown.is_empty() => shown.join("\n"),
@@ -348,8 +367,8 @@ fn set_text(field: &mut Option<String>, value: Option<&str>) {
     }
 }
 
-/// Returns the text of a content block. A block that refers to a terminal has none.
-fn describe_content(block: &Json) -> Option<String> {
+/// Returns the text of a content block.
+fn describe_content(block: &Json, terminals: &IndexMap<String, String>) -> Option<String> {
     match block["type"].as_str()? {
         "content" => block["content"]["text"].as_str().map(str::to_owned),
         "diff" => {
@@ -357,6 +376,8 @@ fn describe_content(block: &Json) -> Option<String> {
             let new = block["newText"].as_str().unwrap_or_default();
             Some(format!("{path}:\n{new}"))
         }
+        // A terminal of the agent itself has none.
+        "terminal" => terminals.get(block["terminalId"].as_str()?).cloned(),
         _ => None,
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn options() -> CodexLaunchOptions {
     CodexLaunchOptions {
         launch: LaunchSpec { program: "codex".into(), args: Vec::new(), env: Vec::new() },
         mode,
-        policy: ProgramPolicy::new(mode, protected, "/project".into()),
+        policy: ProgramPolicy::new(mode, protected, Vec::new(), "/project".into()),
         system_prompt: None,
         model: None,
         effort: None,

@@ -10,6 +10,7 @@ use heeler_model::outcome::AgentProcessExit;
 use heeler_model::run::ControlEvent;
 use serde_json::{Value as Json, json};
 
+use super::open_calls::{FinishedCall, OPEN_CALLS_MAX};
 use super::streamed_message::StreamedMessage;
 use super::{ActiveRun, RunEventLoop};
 use crate::input_writer::INPUT_BYTES_MAX;
@@ -19,9 +20,6 @@ use crate::runtime::RuntimeEffect;
 const DISK_PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Upper bound of the pause.
 const DISK_PAUSE_MAX: Duration = Duration::from_secs(5);
-
-/// Limit on concurrent calls of injected tools; further calls are refused.
-pub(crate) const MCP_CALLS_MAX: usize = 64;
 
 /// Disk that accepts no rows.
 #[derive(Debug)]
@@ -113,6 +111,7 @@ impl RunEventLoop<'_> {
             }
             RuntimeEffect::Withdraw { ask } => self.withdraw_question(&ask),
             RuntimeEffect::Mcp { call, server, message } => self.call_tool(call, server, message),
+            RuntimeEffect::ClientTool { call, request } => self.call_client_tool(call, request),
             RuntimeEffect::Done => {
                 self.done = true;
                 self.stays = self.run.may_keep_agent
@@ -180,8 +179,8 @@ impl RunEventLoop<'_> {
     }
 
     fn call_tool(&mut self, call: String, server: String, message: Json) {
-        if self.calls.len() >= MCP_CALLS_MAX {
-            let text = format!("{MCP_CALLS_MAX} calls are in progress; wait for one to end");
+        if self.calls.len() >= OPEN_CALLS_MAX {
+            let text = format!("{OPEN_CALLS_MAX} calls are in progress; wait for one to end");
             // JSON-RPC reserves this code for errors of the server itself.
             let error = json!({"code": -32000, "message": text});
             let reply = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
@@ -190,9 +189,9 @@ impl RunEventLoop<'_> {
         }
         // A call may wait for people or workers, so it must not hold up the loop.
         let injected = self.run.injected.clone();
-        self.calls.spawn(async move {
+        self.calls.others.spawn(async move {
             let reply = injected.handle(&server, message).await;
-            (call, reply)
+            FinishedCall::Server { call, reply }
         });
     }
 }

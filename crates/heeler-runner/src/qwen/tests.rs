@@ -13,7 +13,7 @@ pub(super) fn options() -> QwenLaunchOptions {
     QwenLaunchOptions {
         launch: LaunchSpec { program: "qwen".into(), args: Vec::new(), env: Vec::new() },
         mode,
-        policy: ProgramPolicy::new(mode, protected, "/project".into()),
+        policy: ProgramPolicy::new(mode, protected, Vec::new(), "/project".into()),
         system_prompt: None,
         model: None,
         effort: None,
@@ -206,7 +206,7 @@ fn an_interrupt_before_any_message_ends_the_run() {
 fn a_question_is_answered_by_the_policy_or_by_a_person() {
     let mode = PermissionMode::AcceptEdits;
     let protected = vec!["/project/heeler.yaml".into()];
-    let policy = ProgramPolicy::new(mode, protected, "/project".into());
+    let policy = ProgramPolicy::new(mode, protected, Vec::new(), "/project".into());
     let mut runtime =
         QwenRuntime::new("hello".to_owned(), QwenLaunchOptions { mode, policy, ..options() });
     let mut trace = open(&mut runtime, &fresh());

@@ -22,6 +22,7 @@ use super::host_servers::find_host_servers;
 use super::kept_agent::AgentSurroundings;
 use super::runner_error::RunPrepareError;
 use super::sandbox::{self, RunSocketFolder};
+use crate::client_tools::TerminalContext;
 use crate::control::{ControlPeerVerifier, RunControlServer};
 use crate::deadlines::RunDeadlines;
 use crate::egress::{ContainerPid, EgressService, EgressSetup, GitAccessError, is_first_process};
@@ -156,6 +157,10 @@ pub(super) async fn prepare_run(
         disk_failure: None,
         side_reply: None,
         snapshot_options: snapshot_options(executor),
+        terminal_context: TerminalContext {
+            env: host.brief.env.clone(),
+            secrets: host.argument_redactor().clone(),
+        },
         may_keep_agent: false,
         companion_wait_max: dependencies.companion_wait_max,
         kept_agent: None,

@@ -3,6 +3,8 @@
 
 mod agents;
 #[cfg(target_os = "linux")]
+mod client_tools;
+#[cfg(target_os = "linux")]
 mod containers;
 mod crashes;
 mod disk;

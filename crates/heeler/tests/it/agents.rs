@@ -29,16 +29,16 @@ use tested_agent::TestedAgent;
 /// Agents with which a scenario works, as far as this run of the tests includes them.
 fn certified(scenario: AgentScenario) -> Vec<TestedAgent> {
     assert!(CertifiedAgent::all_with(scenario).next().is_some(), "{scenario} works with no agent");
-    let agents = CertifiedAgent::all_with(scenario).filter(|agent| is_tested(*agent, scenario));
+    let agents = CertifiedAgent::all_with(scenario).filter(|agent| is_tested(*agent));
     agents.map(TestedAgent).collect()
 }
 
-/// Returns true if this run of the tests includes a scenario of an agent. `HEELER_TESTED_AGENTS` is
-/// `all`, or names agents; without it, CI's choice counts.
-fn is_tested(agent: CertifiedAgent, scenario: AgentScenario) -> bool {
+/// Returns true if this run of the tests includes an agent. `HEELER_TESTED_AGENTS` is `all`, or names
+/// agents; without it, CI's choice counts.
+fn is_tested(agent: CertifiedAgent) -> bool {
     match std::env::var("HEELER_TESTED_AGENTS") {
         Ok(names) => names == "all" || names.split(',').any(|name| name == agent.as_str()),
-        Err(_) => agent.runs_in_ci(scenario),
+        Err(_) => agent.runs_in_ci(),
     }
 }
 

@@ -63,6 +63,8 @@ fn be_the_runner() {
     let spec = files::read_spec(dir).unwrap();
     let trial = match spec.runtime {
         RuntimeType::Command => command_fixture(&script),
+        #[cfg(target_os = "linux")]
+        RuntimeType::Acp => client_tools::free_fixture(&script),
         _ => stream_fixture(&script),
     };
     run_with(dir, spec, &trial.host(), &trial.means).unwrap();

@@ -1,6 +1,6 @@
 //! Agents that do not open their session, or whose reply is damaged.
 
-use heeler_config::PermissionMode;
+use heeler_config::{ClientTools, PermissionMode};
 
 use super::*;
 use crate::acp::{AcpLaunchOptions, AcpRuntime};
@@ -19,7 +19,8 @@ fn acp_of_script(context: &RuntimeContext<'_>) -> Result<Box<dyn AgentRuntime>, 
         agent: "a script".to_owned(),
         known: None,
         mode,
-        policy: ProgramPolicy::new(mode, Vec::new(), directory.clone()),
+        policy: ProgramPolicy::new(mode, Vec::new(), Vec::new(), directory.clone()),
+        client_tools: ClientTools::NONE,
         system_prompt: None,
         model: None,
         mcp_servers: IndexMap::new(),

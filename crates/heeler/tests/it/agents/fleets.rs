@@ -83,6 +83,45 @@ fn a_job_of_codex_is_shown_recorded_and_continued() {
     assert!(told.contains("Built.") && told.contains("The record ends here."), "{told}");
 }
 
+/// The next job would only be refused by the API.
+#[test]
+fn a_limit_that_a_successful_job_used_up_parks_the_login_until_it_resets() {
+    let (fleet, api) = mixed_fleet();
+    let reset = jiff::Timestamp::now().as_second() + 3600;
+    let header = |name: &str, value: &str| (format!("x-codex-primary-{name}"), value.to_owned());
+    let last = ModelScriptStep {
+        headers: vec![
+            header("used-percent", "100"),
+            header("window-minutes", "300"),
+            header("reset-at", &reset.to_string()),
+        ],
+        ..ModelScriptStep::text("Built.")
+    };
+    let prompt = format!("Please. {}", ModelScript::new().step(last));
+    let said = run(&fleet, &api, &["trigger", "builder", "--prompt", &prompt]);
+    assert!(said.ok().contains("Built."));
+    let job = fleet.json(&["jobs", "--agent", "builder", "--json"])["jobs"][0].clone();
+    assert_eq!(job["status"], "completed", "{job:#}");
+    let status = fleet.json(&["status", "--json"]);
+    let parked = &status["parked"][0];
+    let until: jiff::Timestamp = parked["until"].as_str().unwrap().parse().unwrap();
+    assert_eq!((until.as_second(), &parked["job"]), (reset, &job["id"]), "{status:#}");
+
+    // Another job of the login waits, and one of another login does not.
+    let asked = api.messages().len();
+    let next = format!("Please. {}", ModelScript::new().text("Never said."));
+    run(&fleet, &api, &["trigger", "builder", "--prompt", &next, "--detach"]).ok();
+    let other = format!("Please. {}", ModelScript::new().text("Fine."));
+    let said = run(&fleet, &api, &["trigger", "reviewer", "--prompt", &other]);
+    assert!(said.ok().contains("Fine."));
+    let status = fleet.json(&["status", "--json"]);
+    assert_eq!(status["waiting"].as_array().map(Vec::len), Some(1), "{status:#}");
+    let sent = api.messages();
+    let is_next = |it: &heeler_testkit::ApiRequest| it.body.to_string().contains("Never said.");
+    assert!(sent.len() > asked && !sent.iter().any(is_next));
+    drop(fleet.run(&["stop"]));
+}
+
 #[test]
 fn a_session_of_codex_made_in_a_terminal_is_listed_adopted_and_continued() {
     let (fleet, api) = mixed_fleet();

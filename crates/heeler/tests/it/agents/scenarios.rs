@@ -62,6 +62,35 @@ fn a_fork_begins_with_the_conversation_of_another_agent() {
 }
 
 #[test]
+fn an_agent_forks_its_own_session_and_the_source_stays() {
+    for_each_agent(AgentScenario::OwnFork, |agent| {
+        let rig = Rig::new();
+        let first = rig.run(agent.plan(&rig, &ModelScript::new().text("A kelpie.")));
+        succeeded(&first);
+        let mut plan = agent.plan(&rig, &ModelScript::new().text("I see."));
+        let start = SessionStart::Fork { source: first.session_id(), id: new_session(), at: None };
+        plan.spec.session = SessionPlan::new(start, "the test asks for a fork");
+        let fork = rig.run(plan);
+        succeeded(&fork);
+        assert_eq!(said(&fork), ["I see."], "{agent:?} {:#?}", fork.rows);
+        assert_ne!(fork.session_id(), first.session_id(), "{agent:?}");
+        let told = |end: &crate::rig::End| {
+            let told = end.sent.iter().map(|request| request.body.to_string());
+            told.collect::<Vec<_>>().join("\n")
+        };
+        // The agent's own record, and not a text that Heeler made of it.
+        assert!(told(&fork).contains("A kelpie."), "{agent:?} {}", told(&fork));
+        assert!(!told(&fork).contains("The record ends here."), "{agent:?}");
+        // The fork adds nothing to its source.
+        let again = rig.run(agent.plan(&rig, &ModelScript::new().text("Again.")).resume(&first));
+        succeeded(&again);
+        assert_eq!(again.session_id(), first.session_id(), "{agent:?}");
+        let told = told(&again);
+        assert!(told.contains("A kelpie.") && !told.contains("I see."), "{agent:?} {told}");
+    });
+}
+
+#[test]
 fn a_dropped_stream_is_a_failure_or_repeated() {
     for_each_agent(AgentScenario::DroppedStream, |agent| {
         let rig = Rig::new();
@@ -223,13 +252,16 @@ fn huge_and_binary_output_is_survived() {
         let text = result["result"].as_str().unwrap();
         match agent.0 {
             // Heeler cuts the output of these agents.
-            CertifiedAgent::Codex
-            | CertifiedAgent::CodexAcp
-            | CertifiedAgent::Gemini
-            | CertifiedAgent::Goose => {
+            CertifiedAgent::Codex | CertifiedAgent::CodexAcp | CertifiedAgent::Gemini => {
                 let (shown, rest) = text.split_once("…[truncated ").unwrap();
                 assert_eq!(shown, "x".repeat(ROW_TEXT_BYTES), "{agent:?}");
                 assert!(rest.ends_with(" chars]"), "{agent:?} {rest}");
+            }
+            // Heeler runs their commands, and keeps as much of the end as they ask for.
+            CertifiedAgent::Goose | CertifiedAgent::Grok | CertifiedAgent::Kimi => {
+                let shown = text.split_once("…[truncated ").map_or(text, |(shown, _)| shown);
+                let is_whole = shown.starts_with("xxxxxxxxxx") && shown.len() <= ROW_TEXT_BYTES;
+                assert!(is_whole && shown.len() > 10_000, "{agent:?} {text}");
             }
             // The others shorten it themselves, and say so.
             _ => {
@@ -314,7 +346,7 @@ fn a_config_that_needs_what_an_agent_cannot_do_is_refused() {
     for agent in CertifiedAgent::ALL {
         for scenario in AgentScenario::ALL {
             let is_refused = agent.outcome(*scenario) == ScenarioOutcome::Refused;
-            if !is_refused || !is_tested(*agent, *scenario) {
+            if !is_refused || !is_tested(*agent) {
                 continue;
             }
             let (key, value) = match scenario {
