@@ -355,6 +355,10 @@ impl Dispatcher {
                 }
                 Some((DispatchEvent::ChatEvent(event), Some(pending)))
             }
+            DispatchInput::SlackCall(call) => {
+                self.deferred.chat_links.pass_slack_call(*call);
+                None
+            }
             DispatchInput::GithubChanged => {
                 self.deferred.chat_links.wake(ChatPlatform::Github);
                 None
