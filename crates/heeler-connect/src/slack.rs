@@ -206,7 +206,8 @@ impl SlackBot {
         let attempt = "open a socket";
         let SlackTokens { app_token, app_variable, .. } = &self.tokens;
         let token = CallToken { token: app_token, variable: app_variable };
-        let call = SlackCall { method: "apps.connections.open", attempt, timeout: CALL_TIMEOUT };
+        let call =
+            SlackMethodCall { method: "apps.connections.open", attempt, timeout: CALL_TIMEOUT };
         let answer = self.call_as(token, call, &json!({}))?;
         answer["url"].as_str().map(str::to_owned).ok_or_else(|| unexpected(attempt))
     }
@@ -396,7 +397,7 @@ impl SlackBot {
         body["channel"] = json!(list.chat);
         body["latest"] = json!(latest);
         let attempt = "read the earlier messages of a channel";
-        let call = SlackCall { method, attempt, timeout: CONTEXT_TIMEOUT };
+        let call = SlackMethodCall { method, attempt, timeout: CONTEXT_TIMEOUT };
         let mut answer = self.call_as(self.bot_token(), call, &body)?;
         let Json::Array(mut messages) = answer["messages"].take() else {
             return Err(unexpected(attempt));
@@ -416,7 +417,7 @@ impl SlackBot {
             body[key] = json!(value);
         }
         body["inclusive"] = json!(true);
-        let call = SlackCall { method, attempt: "read a message", timeout: CONTEXT_TIMEOUT };
+        let call = SlackMethodCall { method, attempt: "read a message", timeout: CONTEXT_TIMEOUT };
         let mut answer = self.call_as(self.bot_token(), call, &body)?;
         let messages = answer["messages"].as_array_mut().map(std::mem::take).unwrap_or_default();
         Ok(messages.into_iter().find(|message| message["ts"] == ts))
@@ -424,8 +425,11 @@ impl SlackBot {
 
     /// Returns the name of a person.
     pub fn user_name(&self, id: &str) -> Result<String, ChatApiError> {
-        let call =
-            SlackCall { method: "users.info", attempt: "ask for a name", timeout: NAME_TIMEOUT };
+        let call = SlackMethodCall {
+            method: "users.info",
+            attempt: "ask for a name",
+            timeout: NAME_TIMEOUT,
+        };
         let answer = self.call_as(self.bot_token(), call, &json!({"user": id}))?;
         let user = &answer["user"];
         let names = [&user["profile"]["display_name"], &user["real_name"], &user["name"]];
@@ -469,14 +473,14 @@ impl SlackBot {
         attempt: &'static str,
         body: &Json,
     ) -> Result<Json, ChatApiError> {
-        let call = SlackCall { method, attempt, timeout: CALL_TIMEOUT };
+        let call = SlackMethodCall { method, attempt, timeout: CALL_TIMEOUT };
         self.call_as(self.bot_token(), call, body)
     }
 
     fn call_as(
         &self,
         CallToken { token, variable }: CallToken<'_>,
-        SlackCall { method, attempt, timeout }: SlackCall,
+        SlackMethodCall { method, attempt, timeout }: SlackMethodCall,
         body: &Json,
     ) -> Result<Json, ChatApiError> {
         let url = format!("{}/{method}", self.api_url);
@@ -536,7 +540,7 @@ struct CallToken<'a> {
     variable: &'a str,
 }
 
-struct SlackCall {
+struct SlackMethodCall {
     method: &'static str,
     attempt: &'static str,
     timeout: Duration,

@@ -13,7 +13,7 @@ const WIDTH_MAX: usize = 100;
 const COLUMN_GAP: &str = " | ";
 
 /// A table with the place of its source.
-struct MarkdownTable {
+struct TextTable {
     source: Range<usize>,
     /// Cells by row. The first row has the headings.
     rows: Vec<Vec<String>>,
@@ -45,18 +45,18 @@ pub fn has_wide_table(markdown: &str) -> bool {
 }
 
 /// Finds the tables outside of other blocks.
-fn find_tables(markdown: &str) -> Vec<MarkdownTable> {
+fn find_tables(markdown: &str) -> Vec<TextTable> {
     // Most texts have none.
     if !markdown.contains('|') {
         return Vec::new();
     }
-    let (mut tables, mut depth): (Vec<MarkdownTable>, usize) = (Vec::new(), 0);
+    let (mut tables, mut depth): (Vec<TextTable>, usize) = (Vec::new(), 0);
     let mut is_in_table = false;
     for (event, source) in Parser::new_ext(markdown, Options::ENABLE_TABLES).into_offset_iter() {
         match event {
             Event::Start(Tag::Table(_)) if depth == 0 => {
                 is_in_table = true;
-                tables.push(MarkdownTable { source, rows: Vec::new() });
+                tables.push(TextTable { source, rows: Vec::new() });
             }
             Event::End(TagEnd::Table) if is_in_table => is_in_table = false,
             Event::Start(tag) if is_in_table => {
@@ -65,7 +65,7 @@ fn find_tables(markdown: &str) -> Vec<MarkdownTable> {
                 }
             }
             Event::Text(text) | Event::Code(text) if is_in_table => {
-                if let Some(cell) = tables.last_mut().and_then(MarkdownTable::last_cell) {
+                if let Some(cell) = tables.last_mut().and_then(TextTable::last_cell) {
                     // It cannot end the code block.
                     cell.push_str(&text.replace('`', "'"));
                 }
@@ -79,7 +79,7 @@ fn find_tables(markdown: &str) -> Vec<MarkdownTable> {
     tables
 }
 
-impl MarkdownTable {
+impl TextTable {
     fn start(&mut self, tag: &Tag<'_>) {
         match tag {
             Tag::TableHead | Tag::TableRow => self.rows.push(Vec::new()),

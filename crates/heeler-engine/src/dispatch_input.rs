@@ -72,7 +72,8 @@ pub(crate) enum DispatchInput {
     /// A chat platform delivered an event.
     ChatEvent {
         event: Box<ChatEvent>,
-        /// The link, which acknowledges the event after the commit.
+        /// The link, which acknowledges the event after the commit. A daemon that stops refuses it, and the
+        /// next one receives it again.
         pending: PendingReply,
     },
     /// Slack called the daemon. The caller waits until the event is recorded.

@@ -27,6 +27,7 @@ const ROW_KEY_READERS: [(&str, &str); 21] = [
     ("crates/heeler-connect/src/slack_frame.rs", "parses messages of Slack"),
     ("crates/heeler-connect/src/discord.rs", "parses channels of Discord"),
     ("crates/heeler-connect/src/discord_frame.rs", "parses messages of Discord"),
+    ("crates/heeler-connect/src/discord_command.rs", "parses commands of Discord"),
     ("crates/heeler-egress/src/usage.rs", "events of the model's API"),
     ("crates/heeler-config/src/capabilities.rs", "reads the transport of an MCP server"),
     ("crates/heeler-config/src/webhook.rs", "reads the payload of a webhook"),

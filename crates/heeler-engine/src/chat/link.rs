@@ -15,11 +15,13 @@ use super::discord_link::run_discord;
 use super::github_link::run_github;
 use super::link_worker::{LinkSignals, LinkWorker, SharedSetup, lock};
 use super::rate_limits::rate_limit_count;
-use super::slack_calls::{CALLS_MAX, WaitingSlackCall, run_slack_calls};
+use super::slack_call::WaitingSlackCall;
+use super::slack_calls::{CALLS_MAX, run_slack_calls};
 use super::slack_link::run_slack;
 use super::telegram_link::run_telegram;
 use crate::command::DispatcherStoppedError;
 use crate::daemon_handle::DaemonHandle;
+use crate::dispatch_input::DispatchInput;
 use crate::fleet::EngineContext;
 use crate::setup::DaemonSetup;
 
@@ -41,7 +43,7 @@ struct ChatLink {
     signals: Arc<LinkSignals>,
     status: Arc<Mutex<ChatLinkStatus>>,
     /// Calls of Slack for the link.
-    calls: Option<SyncSender<WaitingSlackCall>>,
+    calls: Option<SyncSender<Box<WaitingSlackCall>>>,
 }
 
 impl Drop for ChatLink {
@@ -87,14 +89,23 @@ impl ChatLinks {
         self.is_updated = false;
     }
 
+    /// Takes an input that concerns links: they look for messages, or take a call. Others are ignored.
+    pub(crate) fn take_input(&self, input: DispatchInput) {
+        match input {
+            DispatchInput::SlackCall(call) => self.pass_slack_call(call),
+            DispatchInput::GithubChanged => self.wake(ChatPlatform::Github),
+            _ => {}
+        }
+    }
+
     /// Makes the links of a platform look for messages at once.
-    pub(crate) fn wake(&self, platform: ChatPlatform) {
+    fn wake(&self, platform: ChatPlatform) {
         let links = self.links.iter().filter(|link| link.credential.platform == platform);
         links.for_each(|link| link.signals.wake());
     }
 
     /// Passes a call of Slack to its link. It is refused if there is none, or if too many calls wait.
-    pub(crate) fn pass_slack_call(&self, call: WaitingSlackCall) {
+    fn pass_slack_call(&self, call: Box<WaitingSlackCall>) {
         let is_meant = |link: &&ChatLink| {
             let ChatCredential { platform, account, .. } = &link.credential;
             *platform == ChatPlatform::Slack && *account == call.call.account

@@ -8,10 +8,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TrySendError};
 use std::time::Duration;
 
 use heeler_connect::{ChatContent, ChatEvent, SlackBot, render_slack};
-use serde_json::Value as Json;
 
 use super::credential::ChatCredential;
 use super::link_worker::{LinkTasks, LinkWorker, done_message};
+use super::slack_call::WaitingSlackCall;
 use super::slack_catch_up::SlackGap;
 use super::slack_event_reader::SlackEventReader;
 use super::slack_link::ask_own_user;
@@ -24,45 +24,11 @@ pub(super) const CALLS_MAX: usize = 64;
 /// Interval at which the link looks whether it must end.
 const IDLE_WAIT: Duration = Duration::from_millis(200);
 
-/// Kind of a call of Slack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SlackCallKind {
-    Event,
-    Interaction,
-    Command,
-}
-
-impl SlackCallKind {
-    /// Returns the kind of an envelope with the same payload.
-    fn envelope(self) -> &'static str {
-        match self {
-            SlackCallKind::Event => "events_api",
-            SlackCallKind::Interaction => "interactive",
-            SlackCallKind::Command => "slash_commands",
-        }
-    }
-}
-
-/// A call of Slack with a verified signature.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SlackCall {
-    /// ID of the app.
-    pub account: String,
-    pub kind: SlackCallKind,
-    pub payload: Json,
-}
-
-/// A call with its caller, who waits for the commit.
-pub(crate) struct WaitingSlackCall {
-    pub(crate) call: SlackCall,
-    pub(crate) pending: PendingReply,
-}
-
 /// Receives calls until the link is stopped.
 pub(super) fn run_slack_calls(
     mut worker: LinkWorker,
     credential: &ChatCredential,
-    calls: &Receiver<WaitingSlackCall>,
+    calls: &Receiver<Box<WaitingSlackCall>>,
 ) {
     let bot = credential.slack_bot();
     let Some(own) = ask_own_user(&mut worker, &bot) else { return };
@@ -92,7 +58,8 @@ pub(super) fn run_slack_calls(
     worker.note_contact();
     while !worker.is_stopped() {
         match calls.recv_timeout(IDLE_WAIT) {
-            Ok(WaitingSlackCall { call, pending }) => {
+            Ok(waiting) => {
+                let WaitingSlackCall { call, pending } = *waiting;
                 let event = reader.read_call(&worker, call.kind.envelope(), &call.payload);
                 match event {
                     Some(event) => pass_event(&worker, (&bot, &tasks), event, pending),

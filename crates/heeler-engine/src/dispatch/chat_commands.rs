@@ -24,8 +24,7 @@ const HISTORY_EVENTS_MAX: usize = 1_000;
 const JOBS_SHOWN: usize = 10;
 
 /// Answer to a command in a channel that has a conversation in each thread.
-const THREADS_ONLY: &str =
-    "Each thread of this channel is a conversation of its own. Write the command in the thread, \
+const THREADS_ONLY: &str = "Each thread of this channel is a conversation of its own. Write the command in the thread, \
      with `!` in place of `/`.";
 
 /// The conversations that a command is about: one, or all threads of a channel.
