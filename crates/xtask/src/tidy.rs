@@ -23,7 +23,7 @@ const ROW_KEYS: [&str; 6] =
     ["type", "subtype", "content", "tool_name", "tool_use_id", "parent_tool_use_id"];
 
 /// Files and folders that may read such keys, each with the reason.
-const ROW_KEY_READERS: [(&str, &str); 21] = [
+const ROW_KEY_READERS: [(&str, &str); 22] = [
     ("crates/heeler-connect/src/slack_frame.rs", "parses messages of Slack"),
     ("crates/heeler-connect/src/discord.rs", "parses channels of Discord"),
     ("crates/heeler-connect/src/discord_frame.rs", "parses messages of Discord"),
