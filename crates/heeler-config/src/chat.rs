@@ -132,6 +132,13 @@ section! {
     }
 }
 
+impl DirectMessages {
+    /// Returns the lists of users.
+    pub(crate) fn user_lists(&mut self) -> impl Iterator<Item = &mut Vec<String>> {
+        self.allowlist.iter_mut().chain([&mut self.blocklist])
+    }
+}
+
 section! {
     /// A Discord server.
     pub struct GuildConfig ("guild") {

@@ -27,6 +27,8 @@ section! {
         allow: Option<Vec<String>>,
         /// IDs of the users who may answer the agent's questions. With none, the agent's questions are denied.
         approvers: Vec<String>,
+        /// IDs of the users who may stop jobs, begin sessions and retry (`/stop`, `/new`, `/retry`). Defaults to all who may talk to the agent.
+        operators: Option<Vec<String>>,
         /// Effect of a comment while the agent is working in the conversation: it waits (`queue`), it cancels the work (`interrupt`), or the running job receives it (`say`).
         while_busy: WhileBusy = "queue",
         /// Most comments that the agent takes from one person within a minute. Further ones are refused.

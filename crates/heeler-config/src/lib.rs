@@ -166,6 +166,7 @@ pub use notify::{
     NotifyEmail, NotifyEscalation, NotifyEvent, NotifyNtfy, NotifySlack, NotifyTarget,
     NotifyTelegram, NotifyWebhook, QuietHours, SmtpConfig, SmtpSecurity,
 };
+pub use notify_person::{NotifyPerson, PersonAccounts};
 pub use notify_web_push::NotifyWebPush;
 pub use policy::{
     LogRotation, PRIORITY_MAX, QueueLimits, RETRIES_MAX, RetentionPolicy, RetryPolicy,
@@ -184,7 +185,7 @@ pub use schedule::{
 pub use schema::{agent_schema, cron_schema, fleet_schema, workflow_schema};
 pub use script_source::parse_script_file;
 pub use session::SessionRules;
-pub use slack::{SlackConfig, SlackOutput};
+pub use slack::{SlackConfig, SlackOutput, SlackTransport};
 pub use store_url::{
     POSTGRES_PORT, StoreHost, StoreUrl, StoreUrlWithPassword, parse_with_password,
 };

@@ -20,6 +20,7 @@ use crate::host_choice::{self, HostChoice};
 use crate::interpolate::interpolate;
 use crate::loaded_config::{LoadedConfig, WorkflowReference};
 use crate::names::LocalName;
+use crate::notify_person::resolve_chat_people;
 use crate::policy::{self, AgentRef};
 use crate::reader::{ConfigDialect, ConfigReader, FileReader, SourceSpan, normalize_path};
 use crate::runtime::RuntimeConfig;
@@ -81,6 +82,7 @@ pub fn load(
     loader.resolve_spawns();
     loader.set_own_login();
     loader.assign_agent_tokens();
+    loader.resolve_chat_people();
     let ConfigLoader { reader, mut fleets, mut agents, workflow_references, .. } = loader;
     // Warnings do not refuse a config.
     let refused = reader.error_count() > 0;
@@ -379,6 +381,16 @@ impl ConfigLoader<'_> {
             if let ScheduleTrigger::Webhook(rules) = &mut schedule.trigger {
                 rules.own_login = Some(login.clone());
             }
+        }
+    }
+
+    /// Replaces names of people in the chats of agents and in the chats of `notify` by their IDs.
+    fn resolve_chat_people(&mut self) {
+        let notify = self.fleets.first_mut().and_then(|fleet| fleet.notify.as_mut());
+        let Some(notify) = notify.filter(|notify| !notify.people.is_empty()) else { return };
+        notify.resolve_approvers();
+        for chat in self.agents.iter_mut().filter_map(|agent| agent.chat.as_mut()) {
+            resolve_chat_people(chat, &notify.people);
         }
     }
 

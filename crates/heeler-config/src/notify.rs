@@ -15,7 +15,9 @@ use crate::chat_token::{ChatApiUrl, TokenVariable};
 use crate::cron::ConfigTimeZone;
 use crate::duration::ConfigDuration;
 use crate::github::is_safe_for_credentials;
-use crate::notify_person::{NotifyPeople, add_person_rules};
+use crate::notify_person::{
+    NotifyPeople, NotifyPerson, add_person_rules, people_with_accounts, resolve_names,
+};
 use crate::notify_web_push::NotifyWebPush;
 use crate::reader::{ConfigReader, SourceSpan};
 use crate::shape::section;
@@ -269,6 +271,8 @@ pub struct NotifyConfig {
     pub smtp: Option<SmtpConfig>,
     pub web_push: Option<NotifyWebPush>,
     pub channels: Vec<NotifyChannel>,
+    /// People with accounts on chat platforms.
+    pub people: Vec<NotifyPerson>,
 }
 
 /// Checked mail server.
@@ -361,6 +365,19 @@ impl NotifyChannel {
 }
 
 impl NotifyConfig {
+    /// Replaces names of people among the approvers of chats by their IDs.
+    pub(crate) fn resolve_approvers(&mut self) {
+        for channel in &mut self.channels {
+            let (platform, approvers) = match &mut channel.target {
+                NotifyTarget::Telegram(chat) => ("telegram", &mut chat.approvers),
+                NotifyTarget::Slack(chat) => ("slack", &mut chat.approvers),
+                NotifyTarget::Discord(chat) => ("discord", &mut chat.approvers),
+                _ => continue,
+            };
+            resolve_names(approvers, &self.people, platform);
+        }
+    }
+
     pub fn channel(&self, name: &str) -> Option<&NotifyChannel> {
         self.channels.iter().find(|channel| channel.name == name)
     }
@@ -496,6 +513,7 @@ impl NotifyKeys {
             smtp: self.smtp.map(|smtp| smtp.value.into_config()),
             web_push: self.web_push.map(|web_push| web_push.value),
             channels,
+            people: people_with_accounts(&self.people),
         }
     }
 }

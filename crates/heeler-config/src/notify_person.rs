@@ -5,6 +5,7 @@
 
 use indexmap::IndexMap;
 
+use crate::chat_config::ChatConfig;
 use crate::duration::ConfigDuration;
 use crate::notify::{
     NotifyChannel, NotifyChannelKeys, NotifyEscalation, NotifyEvent, NotifyKeys, QuietHours,
@@ -16,10 +17,65 @@ use crate::text::did_you_mean;
 use crate::value::SpannedValue;
 
 section! {
+    /// IDs of a person on chat platforms.
+    pub struct PersonAccounts ("notify.person.accounts") {
+        /// ID of the user on Discord.
+        discord: Option<String>,
+        /// ID of the user on GitHub.
+        github: Option<String>,
+        /// ID of the user on Slack.
+        slack: Option<String>,
+        /// ID of the user on Telegram.
+        telegram: Option<String>,
+    }
+}
+
+/// A person with accounts on chat platforms.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NotifyPerson {
+    pub name: String,
+    pub accounts: PersonAccounts,
+}
+
+impl NotifyPerson {
+    /// Returns the ID of the person on a chat platform.
+    pub fn account(&self, platform: &str) -> Option<&str> {
+        let PersonAccounts { discord, github, slack, telegram } = &self.accounts;
+        match platform {
+            "discord" => discord.as_deref(),
+            "github" => github.as_deref(),
+            "slack" => slack.as_deref(),
+            "telegram" => telegram.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+/// Replaces names of people in the lists of users of an agent's chats by their IDs.
+pub(crate) fn resolve_chat_people(chat: &mut ChatConfig, people: &[NotifyPerson]) {
+    for (platform, list) in chat.user_lists() {
+        resolve_names(list, people, platform);
+    }
+}
+
+/// Replaces names of people by their IDs on a platform. A name of a person without an account there stays
+/// and matches no user.
+pub(crate) fn resolve_names(list: &mut [String], people: &[NotifyPerson], platform: &str) {
+    for entry in list {
+        let person = people.iter().find(|person| person.name == *entry);
+        if let Some(id) = person.and_then(|person| person.account(platform)) {
+            id.clone_into(entry);
+        }
+    }
+}
+
+section! {
     /// A person, with the channels that reach the person and the rules for all of them.
     pub(crate) struct NotifyPersonKeys ("notify.person") {
         /// Names of the channels that reach the person. A channel belongs to one person at most.
         channels: Vec<SpannedValue<String>>,
+        /// IDs of the person on chat platforms. Lists of users, such as `approvers`, then take the name of the person.
+        accounts: Option<PersonAccounts>,
         /// Events about which the person is notified. A channel may list fewer.
         events: Vec<NotifyEvent> = "[question, failed, denied, budget, parked, takeover, link_down]",
         /// Hours without notices, for the channels that have none of their own.
@@ -50,6 +106,14 @@ impl NotifyPersonKeys {
     }
 }
 
+/// Returns the people with accounts on chat platforms.
+pub(crate) fn people_with_accounts(people: &NotifyPeople) -> Vec<NotifyPerson> {
+    let accounts = people.iter().filter_map(|(name, keys)| {
+        Some(NotifyPerson { name: name.clone(), accounts: keys.value.accounts.clone()? })
+    });
+    accounts.collect()
+}
+
 /// Adds the rules of people to their channels.
 pub(crate) fn add_person_rules(people: &NotifyPeople, channels: &mut [NotifyChannel]) {
     for channel in channels {
@@ -78,9 +142,9 @@ impl NotifyKeys {
                 let message = format!("`{name}` is the name of a channel and of a person");
                 reader.error(*at, message).expected("give one of them another name");
             }
-            if keys.channels.is_empty() {
+            if keys.channels.is_empty() && keys.accounts.is_none() {
                 let message = format!("`{name}` has no channel");
-                reader.error(*at, message).expected("expected `channels: [NAME]`");
+                reader.error(*at, message).expected("expected `channels: [NAME]` or `accounts`");
             }
             if let Some(SpannedValue { value: quiet, at, .. }) = &keys.quiet_hours
                 && quiet.from == quiet.to

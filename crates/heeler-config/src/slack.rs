@@ -11,6 +11,20 @@ use crate::chat::{
 };
 use crate::chat_token::{ChatApiUrl, TokenVariable};
 use crate::shape::section;
+use crate::value::word_value;
+use crate::words::words;
+
+words! {
+    /// Way in which Slack delivers events.
+    pub enum SlackTransport ("way") {
+        /// Over a socket that the daemon opens.
+        Socket = "socket",
+        /// By HTTP calls to the daemon.
+        Http = "http",
+    }
+}
+
+word_value!(SlackTransport,);
 
 section! {
     /// A Slack app.
@@ -19,6 +33,12 @@ section! {
         bot_token_env: TokenVariable = "SLACK_BOT_TOKEN",
         /// Environment variable that holds the app token, which begins with `xapp-`.
         app_token_env: TokenVariable = "SLACK_APP_TOKEN",
+        /// Way in which Slack delivers events: over a socket that the daemon opens (`socket`), or by calls of `/hooks/slack` (`http`).
+        events: SlackTransport = "socket",
+        /// ID of the app, which begins with `A`. Needed for `events: http`.
+        app_id: Option<String>,
+        /// Environment variable that holds the signing secret of the app, for `events: http`.
+        signing_secret_env: TokenVariable = "SLACK_SIGNING_SECRET",
         /// Address of the Web API.
         api_url: ChatApiUrl = "https://slack.com/api",
         /// Hours after which a conversation starts a new session.
@@ -33,6 +53,8 @@ section! {
         allow: Option<Vec<String>>,
         /// IDs of the users who may answer the agent's questions. With none, the agent's questions are denied.
         approvers: Vec<String>,
+        /// IDs of the users who may stop jobs, begin sessions and retry (`/stop`, `/new`, `/retry`). Defaults to all who may talk to the agent.
+        operators: Option<Vec<String>>,
         /// Effect of a message while the agent is working in the conversation: it waits (`queue`), it cancels the work (`interrupt`), or the running job receives it (`say`).
         while_busy: WhileBusy = "queue",
         /// Most messages that the agent takes from one person within a minute. Further ones are refused.
@@ -61,6 +83,8 @@ section! {
         result_summary: bool = "false",
         /// Most posts of one answer. Of a longer answer, the beginning is posted, and the whole as a file.
         max_posts: NonZeroU32 = "5",
+        /// Show below the thread that the agent works. Needs the scope `assistant:write`.
+        typing_indicator: bool = "false",
         /// Show a run card while the agent works.
         progress_indicator: bool = "true",
     }

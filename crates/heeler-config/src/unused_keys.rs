@@ -24,8 +24,6 @@ pub(crate) const UNUSED_AGENT_KEYS: &[&str] = &[
     "chat.discord.attachments.cleanup_after_processing",
     "chat.slack.attachments.cleanup_after_processing",
     "chat.telegram.attachments.cleanup_after_processing",
-    "chat.discord.command_registration",
-    "chat.discord.skills",
     "plugins.*.skipMcpDiscovery",
     "identity.role",
     "identity.personality",

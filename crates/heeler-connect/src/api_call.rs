@@ -37,8 +37,8 @@ pub(crate) enum RequestBody<'a> {
     Json(&'a Json),
     /// Members of an object as the fields of a form. Lists and objects are sent as JSON.
     Form(&'a Json),
-    /// A text as it is. The response need not be JSON.
-    Text(&'a str),
+    /// A file as it is. The response need not be JSON.
+    File(&'a [u8]),
     /// Bytes with their type.
     Bytes {
         content_type: &'a str,
@@ -64,7 +64,7 @@ impl RequestBody<'_> {
         match self {
             RequestBody::Json(_) => "application/json; charset=utf-8".to_owned(),
             RequestBody::Form(_) => "application/x-www-form-urlencoded; charset=utf-8".to_owned(),
-            RequestBody::Text(_) => "text/plain; charset=utf-8".to_owned(),
+            RequestBody::File(_) => "application/octet-stream".to_owned(),
             RequestBody::Bytes { content_type, .. } => content_type.to_owned(),
             RequestBody::Upload { fields, file } => {
                 format!("multipart/form-data; boundary={}", boundary(fields, file))
@@ -75,9 +75,9 @@ impl RequestBody<'_> {
     fn encode(self) -> Vec<u8> {
         match self {
             RequestBody::Json(body) => body.to_string().into_bytes(),
-            RequestBody::Text(text) => text.as_bytes().to_vec(),
+            RequestBody::File(bytes) => bytes.to_vec(),
             RequestBody::Bytes { bytes, .. } => bytes.to_vec(),
-            RequestBody::Upload { fields, file } => encode_upload(fields, file).into_bytes(),
+            RequestBody::Upload { fields, file } => encode_upload(fields, file),
             RequestBody::Form(body) => {
                 let mut form = url::form_urlencoded::Serializer::new(String::new());
                 for (key, value) in body.as_object().into_iter().flatten() {
@@ -96,17 +96,21 @@ impl RequestBody<'_> {
 /// Returns a text between the parts of a form that occurs in none of them. An agent wrote the file.
 fn boundary(fields: &Json, UploadPart { file, .. }: UploadPart<'_>) -> String {
     let fields = fields.to_string();
+    let occurs = |text: &str| {
+        let mut places = file.content.windows(text.len());
+        fields.contains(text) || places.any(|place| place == text.as_bytes())
+    };
     let mut number = 0_u32;
     loop {
         let boundary = format!("heeler-part-{number:08}");
-        if !fields.contains(&boundary) && !file.content.contains(&boundary) {
+        if !occurs(&boundary) {
             return boundary;
         }
         number += 1;
     }
 }
 
-fn encode_upload(fields: &Json, part: UploadPart<'_>) -> String {
+fn encode_upload(fields: &Json, part: UploadPart<'_>) -> Vec<u8> {
     let boundary = boundary(fields, part);
     let mut body = String::new();
     for (name, value) in fields.as_object().into_iter().flatten() {
@@ -119,13 +123,13 @@ fn encode_upload(fields: &Json, part: UploadPart<'_>) -> String {
             "--{boundary}\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
         ));
     }
-    let UploadPart { field, file } = part;
+    let UploadPart { field, file: PostedFile { name, media_type, content, .. } } = part;
     body.push_str(&format!(
-        "--{boundary}\r\ncontent-disposition: form-data; name=\"{field}\"; filename=\"{}\"\r\n\
-         content-type: text/markdown; charset=utf-8\r\n\r\n{}\r\n--{boundary}--\r\n",
-        file.name, file.content
+        "--{boundary}\r\ncontent-disposition: form-data; name=\"{field}\"; filename=\"{name}\"\r\n\
+         content-type: {media_type}\r\n\r\n"
     ));
-    body
+    let end = format!("\r\n--{boundary}--\r\n");
+    [body.as_bytes(), content, end.as_bytes()].concat()
 }
 
 /// Response of a platform.
@@ -161,7 +165,7 @@ pub(crate) fn call_api(call: PlatformRequest<'_>) -> Result<PlatformAnswer, Stri
     let host = host_of(url);
     let agent = http_agent(user_agent, timeout);
     let request = authorized(Request::builder().method(method).uri(url), authorization)?;
-    let needs_json = !matches!(body, Some(RequestBody::Text(_)));
+    let needs_json = !matches!(body, Some(RequestBody::File(_)));
     let invalid = |_| format!("the address of {host} is invalid");
     let sent = match body {
         Some(body) => {
@@ -317,7 +321,12 @@ mod tests {
     fn no_content_of_a_file_ends_its_part() {
         let fields = json!({"chat_id": 5, "none": null});
         let content = "--heeler-part-00000000\r\ncontent-disposition: form-data; name=\"chat_id\"";
-        let file = PostedFile { name: "answer.md".to_owned(), content: content.to_owned() };
+        let file = PostedFile {
+            name: "answer.md".to_owned(),
+            media_type: "text/markdown",
+            content: content.as_bytes().to_vec(),
+            heading: String::new(),
+        };
         let part = UploadPart { field: "document", file: &file };
         let upload = RequestBody::Upload { fields: &fields, file: part };
         let kind = "multipart/form-data; boundary=heeler-part-00000001";

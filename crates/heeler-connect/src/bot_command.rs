@@ -2,6 +2,21 @@
 //!
 //! Start at [`BotCommand::parse`].
 
+/// Names of the commands, and their descriptions, in the order of the help text.
+pub const BOT_COMMANDS: [(&str, &str); 11] = [
+    ("status", "what I am doing in this conversation"),
+    ("stop", "cancel it"),
+    ("new", "begin a new session, without the earlier messages"),
+    ("retry", "do the last message again"),
+    ("jobs", "the last jobs of this conversation"),
+    ("usage", "their cost"),
+    ("session", "the session of this conversation"),
+    ("agents", "the agents that answer here"),
+    ("approve", "allow a request that was asked here"),
+    ("deny", "deny a request that was asked here"),
+    ("help", "this list"),
+];
+
 /// A command in a chat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BotCommand {
@@ -30,6 +45,29 @@ pub enum BotCommand {
 }
 
 impl BotCommand {
+    /// Returns true if a command of this name needs the ID of a question.
+    pub fn takes_id(name: &str) -> bool {
+        matches!(name, "approve" | "deny")
+    }
+
+    /// Returns the text that lists the commands.
+    pub fn help_text() -> String {
+        let line = |(name, description): &(&str, &str)| match BotCommand::takes_id(name) {
+            true => format!("- `/{name} ID`: {description}"),
+            false => format!("- `/{name}`: {description}"),
+        };
+        let lines: Vec<String> = BOT_COMMANDS.iter().map(line).collect();
+        format!(
+            "Send a message to give me work. I answer here when it is done.\n\n{}\n\n`!` works like `/`.",
+            lines.join("\n")
+        )
+    }
+
+    /// Returns true if the command changes what the agent does.
+    pub fn is_operation(&self) -> bool {
+        matches!(self, BotCommand::Stop | BotCommand::New | BotCommand::Retry)
+    }
+
     /// Returns true if a text is a command with its mark: `/stop` or `!stop`.
     pub fn is_marked_command(text: &str) -> bool {
         text.trim_start().starts_with(['/', '!']) && BotCommand::parse(text).is_some()
@@ -70,6 +108,18 @@ impl BotCommand {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_listed_command_exists_and_is_in_the_help_text() {
+        let help = BotCommand::help_text();
+        for (name, _) in BOT_COMMANDS {
+            let id = if BotCommand::takes_id(name) { " ask-1" } else { "" };
+            for mark in ["/", "!"] {
+                assert!(BotCommand::parse(&format!("{mark}{name}{id}")).is_some(), "{name}");
+            }
+            assert!(help.contains(&format!("`/{name}")), "{name}");
+        }
+    }
 
     #[test]
     fn a_command_is_a_whole_message() {

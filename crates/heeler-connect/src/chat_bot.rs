@@ -8,6 +8,7 @@ use crate::discord::{DiscordBot, discord_parts};
 use crate::github_text::github_parts;
 use crate::outgoing_post::{OutgoingPost, PostMark, PostedFile};
 use crate::slack::{SlackBot, slack_parts};
+use crate::table_text::align_tables;
 use crate::telegram::{TelegramBot, telegram_parts};
 
 /// A bot with its tokens. The calls to GitHub have a client of their own.
@@ -21,9 +22,9 @@ pub enum ChatBot {
 /// Splits a text into parts that a platform accepts.
 pub fn post_parts(platform: ChatPlatform, text: &str) -> Vec<String> {
     match platform {
-        ChatPlatform::Telegram => telegram_parts(text),
-        ChatPlatform::Slack => slack_parts(text),
-        ChatPlatform::Discord => discord_parts(text),
+        ChatPlatform::Telegram => telegram_parts(&align_tables(text)),
+        ChatPlatform::Slack => slack_parts(&align_tables(text)),
+        ChatPlatform::Discord => discord_parts(&align_tables(text)),
         ChatPlatform::Github => github_parts(text),
     }
 }
@@ -52,19 +53,18 @@ impl ChatBot {
         }
     }
 
-    /// Posts a text file below a heading; returns the ID of the post. A repeated post is recognized as
+    /// Posts a file below its heading; returns the ID of the post. A repeated post is recognized as
     /// that of a text is.
     pub fn send_file(
         &self,
         place: &ChatPlace,
-        heading: &str,
         file: &PostedFile,
         mark: PostMark<'_>,
     ) -> Result<String, ChatApiError> {
         match self {
-            ChatBot::Telegram(bot) => bot.send_file(place, heading, file),
-            ChatBot::Slack(bot) => bot.send_file_once(place, heading, file, mark),
-            ChatBot::Discord(bot) => bot.send_file_once(place, heading, file, mark),
+            ChatBot::Telegram(bot) => bot.send_file(place, file),
+            ChatBot::Slack(bot) => bot.send_file_once(place, file, mark),
+            ChatBot::Discord(bot) => bot.send_file_once(place, file, mark),
         }
     }
 
@@ -82,7 +82,7 @@ impl ChatBot {
         match self {
             ChatBot::Telegram(bot) => bot.show_typing(place),
             ChatBot::Discord(bot) => bot.show_typing(place),
-            ChatBot::Slack(_) => Ok(()),
+            ChatBot::Slack(bot) => bot.show_status(place),
         }
     }
 

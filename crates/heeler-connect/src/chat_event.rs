@@ -102,6 +102,11 @@ impl ChatPlace {
         }
     }
 
+    /// Returns true if conversations at the place are in its threads only.
+    pub fn is_around_threads(&self, platform: ChatPlatform) -> bool {
+        platform == ChatPlatform::Slack && !self.is_direct && self.thread.is_none()
+    }
+
     /// Returns the chat without the thread.
     pub fn without_thread(&self) -> ChatPlace {
         ChatPlace { thread: None, ..self.clone() }
@@ -128,6 +133,18 @@ pub struct ChatSender {
     pub is_outsider: bool,
 }
 
+impl ChatContent {
+    /// Returns the ID by which a click or command is answered.
+    pub fn callback(&self) -> Option<&str> {
+        match self {
+            ChatContent::Click { callback, .. } | ChatContent::Command { callback, .. } => {
+                Some(callback)
+            }
+            ChatContent::Message { .. } | ChatContent::Wordless { .. } => None,
+        }
+    }
+}
+
 /// Content of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChatContent {
@@ -145,6 +162,13 @@ pub enum ChatContent {
     },
     /// A message without text and without files, such as a place or a sticker.
     Wordless { addresses_bot: bool },
+    /// A command that the person chose from the platform's commands.
+    Command {
+        /// The command with its mark, as in a message: `/stop`.
+        text: String,
+        /// ID by which the command is answered.
+        callback: String,
+    },
     /// A click on a button.
     Click {
         /// ID of the message with the button.

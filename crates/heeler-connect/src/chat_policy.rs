@@ -32,6 +32,8 @@ pub struct ChatPolicy<'c> {
     pub allow: Option<&'c [String]>,
     /// Users who may answer questions.
     pub approvers: &'c [String],
+    /// Users who may stop jobs, begin sessions and retry; `None` for all who may talk to the agent.
+    pub operators: Option<&'c [String]>,
     pub session_expiry: Duration,
     pub shows_errors: bool,
     pub shows_cost: bool,
@@ -92,6 +94,7 @@ impl<'c> ChatPolicy<'c> {
                     direct: telegram.dm.as_ref().filter(|dm| dm.enabled),
                     allow: telegram.allow.as_deref(),
                     approvers: &telegram.approvers,
+                    operators: telegram.operators.as_deref(),
                     session_expiry: hours(telegram.session_expiry_hours.get()),
                     shows_errors: telegram.output.errors,
                     shows_cost: telegram.output.result_summary,
@@ -131,6 +134,7 @@ impl<'c> ChatPolicy<'c> {
             direct: slack.dm.as_ref().filter(|dm| dm.enabled),
             allow: slack.allow.as_deref(),
             approvers: &slack.approvers,
+            operators: slack.operators.as_deref(),
             session_expiry: hours(slack.session_expiry_hours.get()),
             shows_errors: slack.output.errors,
             shows_cost: slack.output.result_summary,
@@ -143,8 +147,7 @@ impl<'c> ChatPolicy<'c> {
             files_folder: files_folder(slack.attachments.as_ref(), ".slack-attachments"),
             live: LiveOutput {
                 shows_card: slack.output.progress_indicator,
-                // Slack has no indicator for apps in channels.
-                shows_typing: false,
+                shows_typing: slack.output.typing_indicator,
                 tool_result_chars: result_chars(
                     slack.output.tool_results,
                     slack.output.tool_result_max_length,
@@ -166,6 +169,7 @@ impl<'c> ChatPolicy<'c> {
             direct: None,
             allow: github.allow.as_deref(),
             approvers: &github.approvers,
+            operators: github.operators.as_deref(),
             session_expiry: hours(github.session_expiry_hours.get()),
             shows_errors: github.output.errors,
             shows_cost: github.output.result_summary,
@@ -207,6 +211,7 @@ impl<'c> ChatPolicy<'c> {
             direct: direct.filter(|dm| dm.enabled),
             allow: discord.allow.as_deref(),
             approvers: &discord.approvers,
+            operators: discord.operators.as_deref(),
             session_expiry: hours(discord.session_expiry_hours.get()),
             shows_errors: discord.output.errors,
             shows_cost: discord.output.result_summary,
@@ -280,6 +285,19 @@ impl<'c> ChatPolicy<'c> {
     /// an agent act are named.
     pub fn is_approver(&self, sender: &ChatSender) -> bool {
         self.approvers.contains(&sender.id)
+    }
+
+    /// Returns true if a person who may talk to the agent may also stop its jobs, begin sessions and retry.
+    pub fn may_operate(&self, sender: &ChatSender) -> bool {
+        self.operators.is_none_or(|operators| is_listed(operators, &sender.id))
+    }
+
+    /// Returns true if the first word of a command is a skill that the agent offers.
+    pub fn offers_skill(&self, words: &str) -> bool {
+        let discord = self.agent.chat.as_ref().and_then(|chat| chat.discord.as_ref());
+        let skills = discord.map_or(&[][..], |discord| &discord.skills);
+        let name = words.split_whitespace().next();
+        skills.iter().any(|skill| Some(skill.name.as_str()) == name)
     }
 
     /// Returns true if the fleet may post to a place: it is listed, or it is a direct conversation with

@@ -19,6 +19,7 @@ use crate::api_call::{
 use crate::channel_page::ChannelPage;
 use crate::chat_error::ChatApiError;
 use crate::chat_event::ChatPlace;
+use crate::discord_frame::is_address_part;
 use crate::outgoing_post::{ChatButton, OutgoingPost, PostMark, PostedFile};
 use crate::split_text::split_text;
 
@@ -59,6 +60,9 @@ const PERMISSIONS: u64 = 1 << 10 | 1 << 11 | 1 << 38 | 1 << 6 | 1 << 15 | 1 << 1
 /// Name under which the bot makes calls, in the form that Discord demands.
 const USER_AGENT: &str =
     concat!("DiscordBot (", env!("CARGO_PKG_REPOSITORY"), ", ", env!("CARGO_PKG_VERSION"), ")");
+
+/// Name of the call for the application, in errors.
+const ASK_SETTINGS: &str = "ask for its own settings";
 
 /// Name in errors.
 const PLATFORM: &str = "Discord";
@@ -156,10 +160,32 @@ impl DiscordBot {
 
     /// Returns true if the application may read the content of messages.
     pub fn reads_content(&self) -> Result<bool, ChatApiError> {
-        let attempt = "ask for its own settings";
-        let application = self.get("/applications/@me", attempt, CALL_TIMEOUT)?;
-        let flags = application["flags"].as_u64().ok_or_else(|| unexpected(attempt))?;
-        Ok(flags & CONTENT_FLAGS != 0)
+        let flags = self.application()?["flags"].as_u64();
+        Ok(flags.ok_or_else(|| unexpected(ASK_SETTINGS))? & CONTENT_FLAGS != 0)
+    }
+
+    /// Returns the ID of the application that the bot belongs to.
+    pub(crate) fn application_id(&self) -> Result<String, ChatApiError> {
+        let application = self.application()?;
+        let id = application["id"].as_str().filter(|id| is_address_part(id));
+        id.map(str::to_owned).ok_or_else(|| unexpected(ASK_SETTINGS))
+    }
+
+    fn application(&self) -> Result<Json, ChatApiError> {
+        self.get("/applications/@me", ASK_SETTINGS, CALL_TIMEOUT)
+    }
+
+    pub(crate) fn read(&self, path: &str, attempt: &'static str) -> Result<Json, ChatApiError> {
+        self.get(path, attempt, CALL_TIMEOUT)
+    }
+
+    pub(crate) fn replace(
+        &self,
+        path: &str,
+        attempt: &'static str,
+        body: &Json,
+    ) -> Result<(), ChatApiError> {
+        self.call("PUT", path, attempt, Some(body), CALL_TIMEOUT).map(drop)
     }
 
     /// Fails unless the bot can read a channel.
@@ -172,7 +198,7 @@ impl DiscordBot {
     pub fn invite_url(&self) -> String {
         let account = &self.account;
         format!(
-            "https://discord.com/oauth2/authorize?client_id={account}&scope=bot&permissions={PERMISSIONS}"
+            "https://discord.com/oauth2/authorize?client_id={account}&scope=bot+applications.commands&permissions={PERMISSIONS}"
         )
     }
 
@@ -242,18 +268,17 @@ impl DiscordBot {
         message.ok_or_else(|| unexpected("post a message"))
     }
 
-    /// Posts a text file; returns the ID of the post. Discord recognizes a repeated post for some
+    /// Posts a file; returns the ID of the post. Discord recognizes a repeated post for some
     /// minutes.
     pub fn send_file_once(
         &self,
         place: &ChatPlace,
-        heading: &str,
         file: &PostedFile,
         mark: PostMark<'_>,
     ) -> Result<String, ChatApiError> {
         let attempt = "post a file";
         let message = json!({
-            "content": heading,
+            "content": file.heading,
             "allowed_mentions": {"parse": []},
             "flags": SUPPRESS_EMBEDS,
             "nonce": nonce(mark.id),
@@ -291,7 +316,7 @@ impl DiscordBot {
         self.call("PUT", &path, "add a reaction", Some(&json!({})), LOOKUP_TIMEOUT).map(drop)
     }
 
-    /// Answers a click with a text that only the person sees. `callback` is `ID/TOKEN`.
+    /// Answers a click or command with a text that only the person sees. `callback` is `ID/TOKEN`.
     pub fn answer_click(&self, callback: &str, text: &str) -> Result<(), ChatApiError> {
         let body = match text.is_empty() {
             true => json!({"type": 6}),

@@ -55,9 +55,9 @@ pub enum DiscordDispatch {
     },
     /// A session continues; all missed events were delivered.
     Resumed,
-    /// A message or an interaction.
     Message(Json),
-    Click(Json),
+    /// A click on a button, or a command.
+    Interaction(Json),
     /// Channels or roles changed.
     Directory(Json),
     Other,
@@ -104,7 +104,7 @@ fn dispatch(kind: &str, data: Json) -> DiscordDispatch {
         },
         "RESUMED" => DiscordDispatch::Resumed,
         "MESSAGE_CREATE" => DiscordDispatch::Message(data),
-        "INTERACTION_CREATE" => DiscordDispatch::Click(data),
+        "INTERACTION_CREATE" => DiscordDispatch::Interaction(data),
         "GUILD_CREATE" | "THREAD_CREATE" | "THREAD_LIST_SYNC" | "CHANNEL_CREATE"
         | "GUILD_ROLE_CREATE" | "GUILD_ROLE_UPDATE" => DiscordDispatch::Directory(data),
         _ => DiscordDispatch::Other,
@@ -166,7 +166,12 @@ impl DiscordDirectory {
         self.channels.contains_key(id)
     }
 
-    fn place(&self, data: &Json, sender: &str) -> Option<ChatPlace> {
+    /// Returns the account of the bot.
+    pub(crate) fn account(&self) -> &str {
+        &self.own
+    }
+
+    pub(crate) fn place(&self, data: &Json, sender: &str) -> Option<ChatPlace> {
         let channel = data["channel_id"].as_str()?.to_owned();
         let is_direct = data["guild_id"].is_null();
         let person = is_direct.then(|| sender.to_owned());
@@ -221,8 +226,12 @@ impl DiscordDirectory {
         })
     }
 
-    /// Returns the event of a click on a button.
-    pub fn click_event(&self, click: &Json) -> Option<ChatEvent> {
+    /// Returns the event of a click on a button, or of a command.
+    pub fn interaction_event(&self, interaction: &Json) -> Option<ChatEvent> {
+        self.click_event(interaction).or_else(|| self.command_event(interaction))
+    }
+
+    fn click_event(&self, click: &Json) -> Option<ChatEvent> {
         // Type 3 is a click on a component.
         if click["type"] != 3 {
             return None;
@@ -232,12 +241,8 @@ impl DiscordDirectory {
             if click["user"].is_object() { &click["user"] } else { &click["member"]["user"] };
         let (id, sender) = (click["id"].as_str()?, user["id"].as_str()?);
         let token = click["token"].as_str()?;
-        let is_plain = |text: &str| {
-            !text.is_empty()
-                && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-        };
         // Both become parts of an address.
-        if !is_plain(id) || !is_plain(token) {
+        if !is_address_part(id) || !is_address_part(token) {
             return None;
         }
         let name = user["global_name"].as_str().or(user["username"].as_str());
@@ -289,6 +294,11 @@ impl DiscordDirectory {
         }
         (text, is_mentioned)
     }
+}
+
+/// Returns true if a text does not change an address of which it becomes a part.
+pub(crate) fn is_address_part(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
 /// Returns the ID of the event of a message. The IDs of a channel sort in the order of its messages.

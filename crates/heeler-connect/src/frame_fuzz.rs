@@ -10,7 +10,7 @@ use crate::chat_event::{ChatEvent, ChatPlatform};
 use crate::discord_frame::{DiscordDirectory, DiscordDispatch, DiscordFrame};
 use crate::github_text::render_github;
 use crate::slack::SlackUser;
-use crate::slack_frame::{SlackFrame, message_event};
+use crate::slack_frame::{SlackFrame, command_event, message_event};
 use crate::slack_text::render_slack;
 use crate::telegram::TelegramUser;
 use crate::telegram_html::render_telegram;
@@ -27,7 +27,7 @@ pub fn drive_text(text: &str) {
     if let DiscordFrame::Dispatch { event, .. } = DiscordFrame::parse(text) {
         match event {
             DiscordDispatch::Message(data) => check_event(discord.message_event(&data)),
-            DiscordDispatch::Click(data) => check_event(discord.click_event(&data)),
+            DiscordDispatch::Interaction(data) => check_event(discord.interaction_event(&data)),
             DiscordDispatch::Directory(data) => discord.add(&data),
             _ => {}
         }
@@ -36,7 +36,8 @@ pub fn drive_text(text: &str) {
         check_event(parse_update(&body, &telegram));
         check_event(message_event(&body, &slack, "A1"));
         check_event(discord.message_event(&body));
-        check_event(discord.click_event(&body));
+        check_event(discord.interaction_event(&body));
+        check_event(command_event(&body, "A1"));
         discord.add(&body);
     }
     let _command = BotCommand::parse(text);
@@ -77,6 +78,8 @@ mod tests {
         r#"{"type":"events_api","envelope_id":"e1","payload":{"event":{"type":"message","channel":"C1","user":"U1","ts":"1.1","text":"<@UBOT> hi","thread_ts":"1.0"}}}"#,
         r#"{"type":"events_api","envelope_id":"e1","payload":{"event":{"type":"message","channel":"D1","user":"","ts":"","text":""}}}"#,
         r#"{"type":"interactive","envelope_id":"e2","payload":{"type":"block_actions","trigger_id":"t","channel":{"id":"D1"},"user":{"id":"U1"},"message":{"ts":"1.1"},"actions":[{"value":"a:ask-1:x"}]}}"#,
+        r#"{"type":"slash_commands","envelope_id":"e3","payload":{"command":"/heeler","text":"status","trigger_id":"t","channel_id":"D1","user_id":"U1"}}"#,
+        r#"{"op":0,"s":5,"t":"INTERACTION_CREATE","d":{"id":"5","type":2,"token":"t","channel_id":"10","user":{"id":"7"},"data":{"name":"skill","options":[{"name":"name","value":"x"}]}}}"#,
         r#"{"op":10,"d":{"heartbeat_interval":41250}}"#,
         r#"{"op":0,"s":1,"t":"READY","d":{"session_id":"s","resume_gateway_url":"wss://x"}}"#,
         r#"{"op":0,"s":2,"t":"MESSAGE_CREATE","d":{"id":"500","type":19,"channel_id":"10","guild_id":"1","content":"<@900> hi <@8>","author":{"id":"7","username":"ann"},"mentions":[{"id":"8","username":"bob"}],"message_reference":{"message_id":"499"}}}"#,

@@ -206,7 +206,8 @@ impl SlackBot {
         let attempt = "open a socket";
         let SlackTokens { app_token, app_variable, .. } = &self.tokens;
         let token = CallToken { token: app_token, variable: app_variable };
-        let call = SlackCall { method: "apps.connections.open", attempt, timeout: CALL_TIMEOUT };
+        let call =
+            SlackMethodCall { method: "apps.connections.open", attempt, timeout: CALL_TIMEOUT };
         let answer = self.call_as(token, call, &json!({}))?;
         answer["url"].as_str().map(str::to_owned).ok_or_else(|| unexpected(attempt))
     }
@@ -248,17 +249,16 @@ impl SlackBot {
         answer["ts"].as_str().map(str::to_owned).ok_or_else(|| unexpected(attempt))
     }
 
-    /// Posts a text file, unless an earlier attempt has made the post; returns the ID of the file.
+    /// Posts a file, unless an earlier attempt has made the post; returns the ID of the file.
     /// Needs the scope `files:write`.
     pub fn send_file_once(
         &self,
         place: &ChatPlace,
-        heading: &str,
         file: &PostedFile,
         mark: PostMark<'_>,
     ) -> Result<String, ChatApiError> {
         if let Some(since) = mark.maybe_made_since
-            && let Some(id) = self.find_file(place, &file.name, since)?
+            && let Some(id) = self.find_file(place, file, since)?
         {
             return Ok(id);
         }
@@ -271,7 +271,7 @@ impl SlackBot {
         if url.split_once(':').map(|it| it.0) != self.api_url.split_once(':').map(|it| it.0) {
             return Err(unexpected(attempt));
         }
-        let sent = post_body(url, None, RequestBody::Text(&file.content), CALL_TIMEOUT);
+        let sent = post_body(url, None, RequestBody::File(&file.content), CALL_TIMEOUT);
         let sent = sent.map_err(|reason| ChatApiError::Unreachable { attempt, reason })?;
         if !(200..300).contains(&sent.status) {
             let reason = format!("Slack answered {} to the content", sent.status);
@@ -279,7 +279,7 @@ impl SlackBot {
         }
         let mut body = json!({
             "files": [{"id": id, "title": file.name}],
-            "channel_id": place.chat, "initial_comment": render_slack(heading),
+            "channel_id": place.chat, "initial_comment": render_slack(&file.heading),
         });
         if let Some(thread) = &place.thread {
             body["thread_ts"] = json!(thread);
@@ -288,21 +288,25 @@ impl SlackBot {
         Ok(id.to_owned())
     }
 
-    /// Returns the ID of a file with a name, if it was posted since a time.
+    /// Returns the ID of a file with a name and heading, if it was posted since a time.
     fn find_file(
         &self,
         place: &ChatPlace,
-        name: &str,
+        file: &PostedFile,
         since: i64,
     ) -> Result<Option<String>, ChatApiError> {
+        let heading = render_slack(&file.heading);
         let messages = match self.messages_since(place, since) {
             Ok(messages) => messages,
             // An app that may not read the channel cannot know it.
             Err(ChatApiError::Refused { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let files = messages.iter().filter_map(|message| message["files"].as_array()).flatten();
-        let found = files.filter(|file| file["name"] == name || file["title"] == name);
+        let messages = messages.iter().filter(|message| message["text"] == heading.as_str());
+        let files = messages.filter_map(|message| message["files"].as_array()).flatten();
+        let is_meant =
+            |found: &&Json| [&found["name"], &found["title"]].contains(&&json!(file.name));
+        let found = files.filter(is_meant);
         Ok(found.filter_map(|file| file["id"].as_str()).map(str::to_owned).next())
     }
 
@@ -393,7 +397,7 @@ impl SlackBot {
         body["channel"] = json!(list.chat);
         body["latest"] = json!(latest);
         let attempt = "read the earlier messages of a channel";
-        let call = SlackCall { method, attempt, timeout: CONTEXT_TIMEOUT };
+        let call = SlackMethodCall { method, attempt, timeout: CONTEXT_TIMEOUT };
         let mut answer = self.call_as(self.bot_token(), call, &body)?;
         let Json::Array(mut messages) = answer["messages"].take() else {
             return Err(unexpected(attempt));
@@ -413,7 +417,7 @@ impl SlackBot {
             body[key] = json!(value);
         }
         body["inclusive"] = json!(true);
-        let call = SlackCall { method, attempt: "read a message", timeout: CONTEXT_TIMEOUT };
+        let call = SlackMethodCall { method, attempt: "read a message", timeout: CONTEXT_TIMEOUT };
         let mut answer = self.call_as(self.bot_token(), call, &body)?;
         let messages = answer["messages"].as_array_mut().map(std::mem::take).unwrap_or_default();
         Ok(messages.into_iter().find(|message| message["ts"] == ts))
@@ -421,13 +425,24 @@ impl SlackBot {
 
     /// Returns the name of a person.
     pub fn user_name(&self, id: &str) -> Result<String, ChatApiError> {
-        let call =
-            SlackCall { method: "users.info", attempt: "ask for a name", timeout: NAME_TIMEOUT };
+        let call = SlackMethodCall {
+            method: "users.info",
+            attempt: "ask for a name",
+            timeout: NAME_TIMEOUT,
+        };
         let answer = self.call_as(self.bot_token(), call, &json!({"user": id}))?;
         let user = &answer["user"];
         let names = [&user["profile"]["display_name"], &user["real_name"], &user["name"]];
         let name = names.into_iter().filter_map(Json::as_str).find(|name| !name.is_empty());
         Ok(person_name(name.unwrap_or_default(), id))
+    }
+
+    /// Shows below a thread that the app works, until its next message there. Elsewhere Slack has no
+    /// indicator.
+    pub fn show_status(&self, place: &ChatPlace) -> Result<(), ChatApiError> {
+        let Some(thread) = &place.thread else { return Ok(()) };
+        let body = json!({"channel_id": place.chat, "thread_ts": thread, "status": "is working…"});
+        self.call("assistant.threads.setStatus", "show that it is working", &body).map(drop)
     }
 
     /// Shows a text to one person only.
@@ -458,14 +473,14 @@ impl SlackBot {
         attempt: &'static str,
         body: &Json,
     ) -> Result<Json, ChatApiError> {
-        let call = SlackCall { method, attempt, timeout: CALL_TIMEOUT };
+        let call = SlackMethodCall { method, attempt, timeout: CALL_TIMEOUT };
         self.call_as(self.bot_token(), call, body)
     }
 
     fn call_as(
         &self,
         CallToken { token, variable }: CallToken<'_>,
-        SlackCall { method, attempt, timeout }: SlackCall,
+        SlackMethodCall { method, attempt, timeout }: SlackMethodCall,
         body: &Json,
     ) -> Result<Json, ChatApiError> {
         let url = format!("{}/{method}", self.api_url);
@@ -525,7 +540,7 @@ struct CallToken<'a> {
     variable: &'a str,
 }
 
-struct SlackCall {
+struct SlackMethodCall {
     method: &'static str,
     attempt: &'static str,
     timeout: Duration,

@@ -4,11 +4,12 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::bot_command::BotCommand;
 use crate::chat_event::{ChatContent, ChatEvent, ChatPlace, ChatPlatform, ChatSender};
 use crate::chat_file::{ChatFile, FILES_MAX};
 use crate::person_name::person_name;
 use crate::slack::SlackUser;
-use crate::slack_text::plain_text;
+use crate::slack_text::{plain_text, render_slack};
 
 /// Kinds of messages that people write. Others tell that someone joined, or that a message changed.
 const WRITTEN_SUBTYPES: [&str; 2] = ["thread_broadcast", "file_share"];
@@ -44,15 +45,8 @@ impl SlackFrame {
             }
             Some(kind) => match frame["envelope_id"].as_str() {
                 Some(id) => {
-                    let payload = &frame["payload"];
-                    let event = match kind {
-                        "events_api" => message_event(&payload["event"], own, account),
-                        "interactive" => click_event(payload, account),
-                        _ => None,
-                    };
-                    let mention = &payload["event"];
-                    let may_lack_files =
-                        mention["type"] == "app_mention" && !mention["files"].is_array();
+                    let (event, may_lack_files) =
+                        payload_event(kind, &frame["payload"], own, account);
                     let event = event.map(Box::new);
                     SlackFrame::Envelope { id: id.to_owned(), event, may_lack_files }
                 }
@@ -66,6 +60,29 @@ impl SlackFrame {
     pub fn acknowledgement(envelope: &str) -> String {
         json!({"envelope_id": envelope}).to_string()
     }
+
+    /// Returns the frame that acknowledges a command, with an answer that only the person sees.
+    pub fn command_answer(envelope: &str, text: &str) -> String {
+        let payload = json!({"response_type": "ephemeral", "text": render_slack(text)});
+        json!({"envelope_id": envelope, "payload": payload}).to_string()
+    }
+}
+
+/// Returns the event in a payload, and true for a mention without files. `kind` is that of an envelope.
+pub fn payload_event(
+    kind: &str,
+    payload: &Json,
+    own: &SlackUser,
+    account: &str,
+) -> (Option<ChatEvent>, bool) {
+    let event = match kind {
+        "events_api" => message_event(&payload["event"], own, account),
+        "interactive" => click_event(payload, account),
+        "slash_commands" => command_event(payload, account),
+        _ => None,
+    };
+    let mention = &payload["event"];
+    (event, mention["type"] == "app_mention" && !mention["files"].is_array())
 }
 
 /// Returns the event of a message, as a socket or a list of messages contains it.
@@ -164,6 +181,42 @@ fn click_event(payload: &Json, account: &str) -> Option<ChatEvent> {
     })
 }
 
+/// Returns the event of a command. The first word after it names one of the fleet's commands, unless the
+/// command itself does.
+pub(crate) fn command_event(payload: &Json, account: &str) -> Option<ChatEvent> {
+    let (channel, user) = (payload["channel_id"].as_str()?, payload["user_id"].as_str()?);
+    let (name, trigger) = (payload["command"].as_str()?, payload["trigger_id"].as_str()?);
+    let words = plain_text(payload["text"].as_str().unwrap_or_default());
+    let named = format!("{name} {words}");
+    let text = match (BotCommand::parse(&named), words.trim()) {
+        (Some(_), _) => named.trim().to_owned(),
+        (None, "") => "/help".to_owned(),
+        (None, words) => words.to_owned(),
+    };
+    let is_direct = channel.starts_with('D');
+    Some(ChatEvent {
+        platform: ChatPlatform::Slack,
+        account: account.to_owned(),
+        event_id: format!("command:{trigger}"),
+        place: ChatPlace {
+            chat: channel.to_owned(),
+            // Slack does not tell the thread.
+            thread: None,
+            is_direct,
+            person: is_direct.then(|| user.to_owned()),
+            server: None,
+        },
+        sender: ChatSender {
+            id: user.to_owned(),
+            name: person_name(payload["user_name"].as_str().unwrap_or_default(), user),
+            is_bot: false,
+            is_outsider: false,
+        },
+        content: ChatContent::Command { text, callback: trigger.to_owned() },
+        earlier: Vec::new(),
+    })
+}
+
 /// Removes the mention of the app from a text, and undoes the markup of Slack. Returns true if there
 /// was a mention.
 fn take_mention(text: &str, own: &str) -> (String, bool) {
@@ -228,6 +281,24 @@ mod tests {
         }
         let bot = json!({"type": "message", "channel": "C1", "user": "U2", "bot_id": "B2", "ts": "1.1", "text": "x"});
         assert!(event(bot).unwrap().sender.is_bot);
+    }
+
+    #[test]
+    fn a_command_is_its_first_word_or_its_name() {
+        let text = |command: &str, words: &str| {
+            let payload = json!({"command": command, "text": words, "trigger_id": "1.2",
+                                 "channel_id": "C1", "user_id": "U1", "user_name": "ann"});
+            match command_event(&payload, "A1").unwrap().content {
+                ChatContent::Command { text, .. } => text,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(text("/heeler", "status"), "status");
+        assert_eq!(text("/heeler", ""), "/help");
+        assert_eq!(text("/heeler", " approve ask-1 "), "approve ask-1");
+        assert_eq!(text("/heeler", "coder: stop"), "coder: stop");
+        assert_eq!(text("/stop", ""), "/stop");
+        assert_eq!(text("/approve", "ask-1"), "/approve ask-1");
     }
 
     #[test]

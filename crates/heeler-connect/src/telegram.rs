@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 
 use crate::api_call::{RequestBody, UploadPart, post_body, safe_text};
+use crate::bot_command::{BOT_COMMANDS, BotCommand};
 use crate::chat_error::ChatApiError;
 use crate::chat_event::ChatPlace;
 use crate::outgoing_post::{ChatButton, OutgoingPost, PostedFile};
@@ -108,6 +109,21 @@ impl TelegramBot {
         }
     }
 
+    /// Puts the commands into the menu of the bot, unless it has some. Commands that need an ID are left out.
+    pub fn offer_commands(&self) -> Result<(), ChatApiError> {
+        let attempt = "set its commands";
+        let known = self.call("getMyCommands", attempt, &json!({}), Duration::ZERO)?;
+        if known.as_array().is_some_and(|known| !known.is_empty()) {
+            return Ok(());
+        }
+        let offered = BOT_COMMANDS.iter().filter(|(name, _)| !BotCommand::takes_id(name));
+        let commands: Vec<Json> = offered
+            .map(|(name, description)| json!({"command": name, "description": description}))
+            .collect();
+        let body = json!({"commands": commands});
+        self.call("setMyCommands", attempt, &body, Duration::ZERO).map(drop)
+    }
+
     /// Confirms all updates before `offset`, and returns those from it. Waits until there is one.
     pub fn updates(&self, offset: i64, wait: Duration) -> Result<Vec<Json>, ChatApiError> {
         let body = json!({
@@ -154,14 +170,9 @@ impl TelegramBot {
         }
     }
 
-    /// Posts a text file; returns the ID of the post.
-    pub fn send_file(
-        &self,
-        place: &ChatPlace,
-        heading: &str,
-        file: &PostedFile,
-    ) -> Result<String, ChatApiError> {
-        let mut fields = json!({"chat_id": place.chat, "caption": heading});
+    /// Posts a file; returns the ID of the post.
+    pub fn send_file(&self, place: &ChatPlace, file: &PostedFile) -> Result<String, ChatApiError> {
+        let mut fields = json!({"chat_id": place.chat, "caption": file.heading});
         if let Some(thread) = &place.thread {
             fields["message_thread_id"] = json!(thread);
         }

@@ -8,6 +8,7 @@ use heeler_model::RunId;
 
 use crate::caller::{Caller, PeerIdentity};
 use crate::capability::HookGrants;
+use crate::chat::{SlackCall, WaitingSlackCall};
 use crate::command::{
     CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
     DispatcherStoppedError, IdempotencyKey, PendingReply, ReplyCallback,
@@ -113,6 +114,17 @@ impl DaemonHandle {
     /// Makes the daemon look for messages on GitHub at once. Without room it looks at its next time.
     pub fn look_at_github(&self) {
         let _sent = self.try_send_input(DispatchInput::GithubChanged);
+    }
+
+    /// Passes a call of Slack on. The reply comes after the commit of the event; it is an error if the event
+    /// is not recorded.
+    pub fn pass_slack_call(&self, call: SlackCall, reply: ReplyCallback) {
+        let mut unanswered = ReplyGuard(Some(reply));
+        let reply: ReplyCallback = Box::new(move |answer| unanswered.send(answer));
+        let pending = PendingReply { reply, key: None };
+        let call = Box::new(WaitingSlackCall { call, pending });
+        // The guard in a dropped input replies.
+        let _sent = self.try_send_input(DispatchInput::SlackCall(call));
     }
 
     /// Sends a command and waits for its reply.

@@ -55,7 +55,6 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use heeler_connect::ChatPlatform;
 use heeler_model::fleet::{FleetEffect, FleetEvent};
 use heeler_model::{RunId, error_chain};
 use heeler_store::{DatabaseError, StoreReader, StoreWriteError};
@@ -348,15 +347,14 @@ impl Dispatcher {
                 Some((DispatchEvent::GithubTaskAttempted(result), None))
             }
             DispatchInput::ChatEvent { event, pending } => {
-                // The next daemon receives the event again.
                 if !self.runs_schedules() {
                     pending.send(Err(DispatcherStoppedError.into()));
                     return None;
                 }
                 Some((DispatchEvent::ChatEvent(event), Some(pending)))
             }
-            DispatchInput::GithubChanged => {
-                self.deferred.chat_links.wake(ChatPlatform::Github);
+            input @ (DispatchInput::SlackCall(_) | DispatchInput::GithubChanged) => {
+                self.deferred.chat_links.take_input(input);
                 None
             }
             DispatchInput::ChatGap { change, pending } => {

@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::caller::Caller;
-use crate::chat::{ChatGapChange, ChatPostResult, RunCardChange, SaidMessageResult};
+use crate::chat::{
+    ChatGapChange, ChatPostResult, RunCardChange, SaidMessageResult, WaitingSlackCall,
+};
 use crate::command::{DaemonCommand, DaemonCommandError, PendingReply};
 use crate::github::GithubTaskResult;
 use crate::hooks::HookOutcome;
@@ -70,9 +72,12 @@ pub(crate) enum DispatchInput {
     /// A chat platform delivered an event.
     ChatEvent {
         event: Box<ChatEvent>,
-        /// The link, which acknowledges the event after the commit.
+        /// The link, which acknowledges the event after the commit. A daemon that stops refuses it, and the
+        /// next one receives it again.
         pending: PendingReply,
     },
+    /// Slack called the daemon. The caller waits until the event is recorded.
+    SlackCall(Box<WaitingSlackCall>),
     /// A webhook of GitHub was called, so there may be messages to read.
     GithubChanged,
     /// A link begins or ends to read the messages of a gap.

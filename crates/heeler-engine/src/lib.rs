@@ -69,7 +69,7 @@ pub use access::{
 pub use browser_operation::{BROWSERS_PER_PERSON_MAX, BrowserOperation, NewBrowser};
 pub use caller::{Caller, PeerIdentity};
 pub use capability::{HookGrants, run_of_capability};
-pub use chat::{ChatAccessReport, check_chat_access};
+pub use chat::{ChatAccessReport, SlackCall, SlackCallKind, check_chat_access};
 pub use checkout::{CheckoutError, ensure_checkout};
 pub use claude_settings::claude_settings_files;
 pub use command::{

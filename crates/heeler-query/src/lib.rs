@@ -10,6 +10,7 @@ pub mod browsers;
 pub mod calendar;
 pub mod charts;
 pub mod chat_links;
+pub mod chat_messages;
 pub mod config;
 pub mod config_change;
 pub mod costs;

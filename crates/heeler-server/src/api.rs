@@ -8,6 +8,7 @@ mod agents;
 mod api_routes;
 mod approvals;
 pub(crate) mod browsers;
+mod chats;
 mod config_files;
 mod daemon;
 mod daemon_commands;
@@ -59,6 +60,7 @@ pub(crate) fn routes() -> ApiRoutes {
         session_export::routes(),
         workflows::routes(),
         approvals::routes(),
+        chats::routes(),
         browsers::routes(),
         daemon::routes(),
         config_files::routes(),

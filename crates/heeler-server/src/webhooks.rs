@@ -6,6 +6,7 @@
 
 mod body_limits;
 mod signature;
+mod slack;
 #[cfg(test)]
 mod tests;
 
@@ -77,6 +78,7 @@ type OptionalCaller = Option<Extension<RequestCaller>>;
 pub(crate) fn router() -> Router<SharedServerState> {
     Router::new()
         .route("/hooks/github", post(github))
+        .route("/hooks/slack", post(slack::slack))
         .route("/hooks/{agent}/{schedule}", post(webhook))
         .layer(Extension(WebhookLimits::new()))
 }

@@ -59,7 +59,8 @@ pub use daemon_file::{DaemonFile, DaemonFileError};
 pub use db::answered_requests::AnsweredRequestRecord;
 pub use db::approvals::{ApprovalCursor, ApprovalFilter};
 pub use db::chat::{
-    ChatMessageRecord, ChatQuestionRecord, ConversationPlace, InboxRecord, MessagingSessionRecord,
+    ChatMessageRecord, ChatQuestionRecord, ConversationPlace, InboxRecord, ListedConversation,
+    MessagingSessionRecord,
 };
 pub use db::chat_gaps::{ChatGapKey, ChatGapMark};
 pub use db::deleted_sessions::DeletedSession;

@@ -93,6 +93,8 @@ struct DiscordState {
     /// IDs of posts by channel and nonce.
     nonces: BTreeMap<(String, String), String>,
     click_answers: Vec<String>,
+    /// Registered commands by scope: empty for all servers, else `guilds/ID`.
+    commands: BTreeMap<String, Vec<Json>>,
     /// True if the application may read the content of messages.
     reads_content: bool,
     /// IDs of messages, with their reactions in the form of addresses.
@@ -131,6 +133,7 @@ impl FakeDiscord {
             posts: Vec::new(),
             nonces: BTreeMap::new(),
             click_answers: Vec::new(),
+            commands: BTreeMap::new(),
             reads_content: true,
             reactions: Vec::new(),
             failures: VecDeque::new(),
@@ -215,6 +218,51 @@ impl FakeDiscord {
         }
         state.add_event("INTERACTION_CREATE", click);
         id
+    }
+
+    /// Lets a person use a command with these options; returns the ID of the use.
+    pub fn command(
+        &self,
+        channel: &str,
+        user: &str,
+        name: &str,
+        options: &[(&str, &str)],
+    ) -> String {
+        let mut state = self.shared.lock();
+        let id = state.new_snowflake();
+        let person = json!({"id": user, "username": format!("user{user}")});
+        let options: Vec<Json> = options
+            .iter()
+            .map(|(name, value)| json!({"name": name, "type": 3, "value": value}))
+            .collect();
+        let mut used = json!({
+            "id": id, "type": 2, "token": format!("token-{id}"), "channel_id": channel,
+            "data": {"id": "1", "type": 1, "name": name, "options": options},
+        });
+        match is_direct(channel) {
+            true => used["user"] = person,
+            false => {
+                used["member"] = json!({"user": person});
+                used["guild_id"] = json!(GUILD);
+            }
+        }
+        state.add_event("INTERACTION_CREATE", used);
+        drop(state);
+        self.shared.changed.notify_all();
+        id
+    }
+
+    /// Returns the registered commands of a scope: empty for all servers, else `guilds/ID`.
+    pub fn commands(&self, scope: &str) -> Vec<Json> {
+        self.shared.lock().commands.get(scope).cloned().unwrap_or_default()
+    }
+
+    /// Waits until so many clicks and commands are answered; returns the texts.
+    #[track_caller]
+    pub fn wait_for_answers(&self, count: usize) -> Vec<String> {
+        self.wait("answers to clicks", |state| {
+            (state.click_answers.len() >= count).then(|| state.click_answers.clone())
+        })
     }
 
     /// Makes the next call of this kind fail.

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant, SystemTime};
 use axum::Router;
 use serde_json::{Value as Json, json};
 
-use self::delivery::SlackDelivery;
+pub use self::delivery::SlackHttpCall;
+use self::delivery::{CalledApp, SlackDelivery};
 use crate::WAIT_MAX;
 use crate::fake_files::FakeFiles;
 use crate::fake_server::FakeServer;
@@ -103,9 +104,15 @@ struct SlackState {
     posts: Vec<SlackPost>,
     /// Texts that only one person sees.
     whispers: Vec<(String, String)>,
+    /// Threads below which the app has shown that it works.
+    statuses: Vec<(String, String)>,
+    /// Answers to commands, which are parts of acknowledgements.
+    command_answers: Vec<String>,
     failures: VecDeque<SlackFailure>,
     /// Methods of all calls, with the time of each.
     calls: Vec<(String, Instant)>,
+    /// Set if the app takes events by HTTP.
+    called: Option<CalledApp>,
     /// Scopes of the bot token.
     scopes: String,
     /// Channels of which the app is no member.
@@ -154,8 +161,11 @@ impl FakeSlack {
             messages: Vec::new(),
             posts: Vec::new(),
             whispers: Vec::new(),
+            statuses: Vec::new(),
+            command_answers: Vec::new(),
             failures: VecDeque::new(),
             calls: Vec::new(),
+            called: None,
             scopes: SCOPES.to_owned(),
             foreign_channels: BTreeSet::new(),
             lost_acks: 0,
@@ -174,7 +184,7 @@ impl FakeSlack {
         let (of_thread, stopped) = (Arc::clone(&shared), Arc::clone(&stop));
         let deliverer = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                of_thread.lock().deliver();
+                deliver_all(&of_thread);
                 of_thread.changed.notify_all();
                 std::thread::park_timeout(Duration::from_millis(4));
             }
@@ -185,6 +195,22 @@ impl FakeSlack {
     /// Returns the address of the Web API.
     pub fn url(&self) -> String {
         format!("{}/api", self.server.url())
+    }
+
+    /// Delivers events by HTTP from now on, signed with this secret. `make_call` returns status and body of
+    /// the response, or `None` without one.
+    pub fn deliver_by_http(
+        &self,
+        secret: &str,
+        make_call: impl Fn(&SlackHttpCall) -> Option<(u16, String)> + Send + Sync + 'static,
+    ) {
+        let app = CalledApp { secret: secret.to_owned(), make_call: Arc::new(make_call) };
+        self.shared.lock().called = Some(app);
+    }
+
+    /// Returns a call with an event that was signed so many seconds ago.
+    pub fn signed_event(&self, event: &Json, age: i64) -> SlackHttpCall {
+        self.shared.lock().http_call(("events_api", event, 0), age)
     }
 
     /// Sets the scopes of the bot token, separated by commas.
@@ -284,12 +310,28 @@ impl FakeSlack {
             message["thread_ts"] = json!(thread);
         }
         state.add_click(json!({
-            "type": "block_actions", "trigger_id": trigger,
+            "type": "block_actions", "trigger_id": trigger, "api_app_id": "A0TEST",
             "user": {"id": user, "username": user.to_lowercase(), "name": user.to_lowercase()},
             "channel": {"id": post.channel, "name": "a-channel"}, "message": message,
             "actions": [{"type": "button", "action_id": "heeler_0", "value": value}],
         }));
         trigger
+    }
+
+    /// Lets a person use a command in a channel; returns the ID of the use.
+    pub fn command(&self, channel: &str, user: &str, command: &str, text: &str) -> String {
+        let mut state = self.shared.lock();
+        let trigger = format!("trigger.{}", state.new_id());
+        state.add_command(command_payload(&trigger, (channel, user), command, text));
+        trigger
+    }
+
+    /// Waits until so many commands are answered; returns the texts.
+    #[track_caller]
+    pub fn wait_for_command_answers(&self, count: usize) -> Vec<String> {
+        self.wait("answers to commands", |state| {
+            (state.command_answers.len() >= count).then(|| state.command_answers.clone())
+        })
     }
 
     /// Makes the next call of a method fail.
@@ -360,6 +402,11 @@ impl FakeSlack {
         self.shared.lock().whispers.clone()
     }
 
+    /// Returns the channels and threads below which the app has shown that it works.
+    pub fn statuses(&self) -> Vec<(String, String)> {
+        self.shared.lock().statuses.clone()
+    }
+
     /// Returns the times of all calls of a method.
     pub fn calls(&self, method: &str) -> Vec<Instant> {
         let state = self.shared.lock();
@@ -412,6 +459,40 @@ impl FakeSlack {
             state = self.shared.changed.wait_timeout(state, Duration::from_millis(100)).unwrap().0;
         }
     }
+}
+
+/// Delivers what is due.
+fn deliver_all(shared: &Arc<SharedSlack>) {
+    let calls = {
+        let mut state = shared.lock();
+        if state.called.is_none() {
+            state.deliver();
+        }
+        state.take_calls()
+    };
+    for (app, envelope, call) in calls {
+        let shared = Arc::clone(shared);
+        // A call may take long; others are made meanwhile.
+        std::thread::spawn(move || {
+            let response = (app.make_call)(&call);
+            shared.lock().take_response(&envelope, response);
+            shared.changed.notify_all();
+        });
+    }
+}
+
+/// Returns the payload of a command.
+fn command_payload(
+    trigger: &str,
+    (channel, user): (&str, &str),
+    command: &str,
+    text: &str,
+) -> Json {
+    json!({
+        "api_app_id": "A0TEST", "team_id": "T1", "channel_id": channel, "user_id": user,
+        "user_name": user.to_lowercase(), "command": command, "text": text, "trigger_id": trigger,
+        "response_url": "https://hooks.slack.com/commands/1",
+    })
 }
 
 impl Drop for FakeSlack {

@@ -75,6 +75,8 @@ struct TelegramState {
     last_message: i64,
     updates: BTreeMap<i64, Json>,
     posts: Vec<TelegramPost>,
+    /// Menu of the bot.
+    commands: Vec<Json>,
     /// Texts that answered clicks.
     click_answers: Vec<String>,
     failures: VecDeque<TelegramFailure>,
@@ -180,6 +182,13 @@ impl FakeTelegram {
         drop(state);
         self.shared.changed.notify_all();
         id
+    }
+
+    /// Returns the names in the menu of the bot.
+    pub fn commands(&self) -> Vec<String> {
+        let state = self.shared.lock();
+        let names = state.commands.iter().filter_map(|command| command["command"].as_str());
+        names.map(str::to_owned).collect()
     }
 
     /// Makes the next call of a method fail.
@@ -355,6 +364,11 @@ impl TelegramState {
                     ),
                     None => Err((400, "Bad Request: invalid file_id".to_owned())),
                 }
+            }
+            "getMyCommands" => Ok(json!(self.commands)),
+            "setMyCommands" => {
+                self.commands = body["commands"].as_array().cloned().unwrap_or_default();
+                Ok(json!(true))
             }
             "getMe" => Ok(json!({"id": bot, "is_bot": true, "username": "heeler_bot"})),
             "sendDocument" if body["document"].as_str().is_none_or(str::is_empty) => {

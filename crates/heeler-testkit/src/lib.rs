@@ -41,7 +41,7 @@ pub use disk_hook::{DiskHook, HookedDisk};
 pub use fake_discord::{DiscordFailure, DiscordPost, FakeDiscord};
 pub use fake_github::{FakeGithub, GithubFailure};
 pub use fake_push::{FakePushService, PushSubscription, ReceivedPush};
-pub use fake_slack::{FakeSlack, SlackFailure, SlackPost};
+pub use fake_slack::{FakeSlack, SlackFailure, SlackHttpCall, SlackPost};
 pub use fake_smtp::{FakeSmtp, ReceivedMail, SmtpEncryption};
 pub use fake_telegram::{FakeTelegram, TelegramFailure, TelegramPost};
 pub use fake_transcription::{FakeTranscription, ReceivedVoice};

@@ -58,6 +58,7 @@ impl CliArgs {
             CliCommand::Logs(args) => commands::logs::run(global, &args),
             CliCommand::Session { command } => commands::session::run(global, &command),
             CliCommand::Sessions(args) => commands::session::herdctl::run(global, &args),
+            CliCommand::Messages(args) => commands::messages::run(global, &args),
             CliCommand::Search(args) => commands::search::run(global, &args),
             CliCommand::Init(args) => commands::init::run(global, &args),
             CliCommand::Trust(args) => commands::trust::run(global, &args),
@@ -197,6 +198,9 @@ pub(crate) enum CliCommand {
     /// List sessions (herdctl's name for `session list`)
     #[command(hide = true)]
     Sessions(commands::session::herdctl::SessionsArgs),
+    /// List conversations in chats, and what people and agents said
+    #[command(after_help = commands::messages::ABOUT)]
+    Messages(commands::messages::MessagesArgs),
     /// Find text in all transcripts
     Search(commands::search::SearchArgs),
     /// Create a fleet that works at once, or add an agent to one

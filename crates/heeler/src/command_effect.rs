@@ -82,7 +82,7 @@ const RUNNING: [&str; 51] = [
 ];
 
 /// Commands that run nothing of a fleet. `demo` runs its own.
-const READING: [&str; 59] = [
+const READING: [&str; 60] = [
     "agent add",
     "agent capabilities",
     "agent list",
@@ -115,6 +115,7 @@ const READING: [&str; 59] = [
     "logs",
     "man",
     "migrate store",
+    "messages",
     "notify browsers",
     "notify list",
     "open",

@@ -18,6 +18,7 @@ pub(crate) mod init;
 mod job_text;
 pub(crate) mod jobs;
 pub(crate) mod logs;
+pub(crate) mod messages;
 pub(crate) mod migrate;
 pub(crate) mod notify;
 pub(crate) mod open;

@@ -251,3 +251,41 @@ notify:
     assert_eq!(smtp.ca_file.as_ref(), Some(&beside));
     assert_eq!(faults(&config("none")), ["`ca_file` has no effect without TLS"]);
 }
+
+#[test]
+fn a_person_stands_for_the_ids_of_the_person_on_chat_platforms() {
+    let text = "
+notify:
+  channels:
+    ops: {slack: {channel: C012OPS, approvers: [ann]}}
+  people:
+    ann: {accounts: {slack: U012ANN, telegram: '42'}}
+agents:
+  - name: a
+    runtime: scripted
+    script: [{say: hi}]
+    chat:
+      slack: {dm: {allowlist: [ann, U012BOB], blocklist: [ann]}, allow: [ann], approvers: [ann], operators: [ann]}
+      telegram: {approvers: [ann]}
+      discord: {approvers: [ann], guilds: [{id: '1', dm: {allowlist: [ann]}}]}
+";
+    let loaded = load_files(&[("heeler.yaml", text)], &[]).unwrap();
+    let chat = loaded.agents[0].chat.as_ref().unwrap();
+    let slack = chat.slack.as_ref().unwrap();
+    let direct = slack.dm.as_ref().unwrap();
+    assert_eq!(direct.allowlist.as_deref().unwrap(), ["U012ANN", "U012BOB"]);
+    for list in [
+        &direct.blocklist,
+        slack.allow.as_ref().unwrap(),
+        &slack.approvers,
+        slack.operators.as_ref().unwrap(),
+    ] {
+        assert_eq!(*list, ["U012ANN"]);
+    }
+    assert_eq!(chat.telegram.as_ref().unwrap().approvers, ["42"]);
+    // She has no account there, so the name stands for no one.
+    assert_eq!(chat.discord.as_ref().unwrap().approvers, ["ann"]);
+    let notify = loaded.fleets[0].notify.as_ref().unwrap();
+    let NotifyTarget::Slack(ops) = &notify.channels[0].target else { panic!("another target") };
+    assert_eq!(ops.approvers, ["U012ANN"]);
+}

@@ -6,12 +6,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use heeler_config::{
-    AgentConfig, DiscordConfig, GithubAccess, LoadedConfig, SlackConfig, TelegramConfig,
+    AgentConfig, DiscordConfig, GithubAccess, LoadedConfig, SlackConfig, SlackTransport,
+    TelegramConfig,
 };
 use heeler_connect::{
     ChatApiError, ChatBot, ChatPlatform, ChatPolicy, DiscordBot, SlackBot, SlackTokens,
     TelegramBot, discord_account, is_slack_bot_token, slack_account, telegram_account,
 };
+
+use crate::setup::DaemonSetup;
 
 /// Access to a chat platform as one bot.
 #[derive(Clone, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub(crate) struct ChatCredential {
     pub(crate) token: String,
     /// Second token, with its variable, for platforms that need one to receive events.
     pub(crate) app_token: Option<(String, String)>,
+    /// Secret with which Slack signs its calls, if it makes calls.
+    pub(crate) signing_secret: Option<String>,
 }
 
 impl fmt::Debug for ChatCredential {
@@ -111,6 +116,7 @@ fn github_credential(
         variable: variable.to_owned(),
         token: token.to_owned(),
         app_token: None,
+        signing_secret: None,
     })
 }
 
@@ -130,6 +136,7 @@ fn telegram_credential(
         variable: variable.to_owned(),
         token: token.to_owned(),
         app_token: None,
+        signing_secret: None,
     })
 }
 
@@ -137,24 +144,37 @@ fn slack_credential(
     slack: &SlackConfig,
     env: &BTreeMap<String, String>,
 ) -> Result<ChatCredential, String> {
-    let (variable, app_variable) = (slack.bot_token_env.as_str(), slack.app_token_env.as_str());
+    let variable = slack.bot_token_env.as_str();
     let token = token_of(env, variable, "chat.slack.bot_token_env")?;
-    let app_token = token_of(env, app_variable, "chat.slack.app_token_env")?;
     if !is_slack_bot_token(token) {
         return Err(format!("{variable} has not the form of a bot token, such as xoxb-1-2-abc"));
     }
-    // The app token names the app; a bot token may be replaced.
-    let account = slack_account(app_token).ok_or_else(|| {
-        format!("{app_variable} has not the form of an app token, such as xapp-1-A012ABC-3-abc")
-    })?;
-    Ok(ChatCredential {
+    let credential = |account: &str, app_token, signing_secret| ChatCredential {
         platform: ChatPlatform::Slack,
         account: account.to_owned(),
         api_url: slack.api_url.as_str().to_owned(),
         variable: variable.to_owned(),
         token: token.to_owned(),
-        app_token: Some((app_token.to_owned(), app_variable.to_owned())),
-    })
+        app_token,
+        signing_secret,
+    };
+    if slack.events == SlackTransport::Http {
+        let secret =
+            token_of(env, slack.signing_secret_env.as_str(), "chat.slack.signing_secret_env")?;
+        let account = slack.app_id.as_deref().filter(|id| !id.is_empty());
+        let account = account.ok_or(
+            "`chat.slack` with `events: http` needs `app_id`: the App ID under \"Basic Information\"",
+        )?;
+        return Ok(credential(account, None, Some(secret.to_owned())));
+    }
+    let app_variable = slack.app_token_env.as_str();
+    let app_token = token_of(env, app_variable, "chat.slack.app_token_env")?;
+    // The app token names the app; a bot token may be replaced.
+    let account = slack_account(app_token).ok_or_else(|| {
+        format!("{app_variable} has not the form of an app token, such as xapp-1-A012ABC-3-abc")
+    })?;
+    let app_token = (app_token.to_owned(), app_variable.to_owned());
+    Ok(credential(account, Some(app_token), None))
 }
 
 fn discord_credential(
@@ -173,6 +193,7 @@ fn discord_credential(
         variable: variable.to_owned(),
         token: token.to_owned(),
         app_token: None,
+        signing_secret: None,
     })
 }
 
@@ -223,6 +244,18 @@ impl ChatCredential {
             app_variable,
         };
         SlackBot::new(&self.api_url, tokens)
+    }
+}
+
+impl DaemonSetup {
+    /// Lists the Slack apps that call the daemon: account and signing secret.
+    pub fn calling_slack_apps(&self) -> Vec<(String, String)> {
+        if !self.accepts_webhooks() {
+            return Vec::new();
+        }
+        let (found, _) = chat_credentials(&self.loaded, &self.env);
+        let apps = found.into_iter().filter(|it| it.platform == ChatPlatform::Slack);
+        apps.filter_map(|app| Some((app.account, app.signing_secret?))).collect()
     }
 }
 

@@ -81,7 +81,11 @@ impl DiscordMarks {
         let mut newest: BTreeMap<String, ChannelMark> = BTreeMap::new();
         for event in events {
             let Some((channel, id)) = event.event_id.split_once(':') else { continue };
-            let Some(at) = id.parse::<i64>().ok().map(time_of).filter(|_| channel != "click")
+            let Some(at) = id
+                .parse::<i64>()
+                .ok()
+                .map(time_of)
+                .filter(|_| !["click", "command"].contains(&channel))
             else {
                 continue;
             };

@@ -4,13 +4,14 @@
 //! is recorded, so the gateway delivers the others again. If the session cannot be resumed, the
 //! messages of the gap are read from the channels. Start at [`run_discord`].
 
+use std::sync::Arc;
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
-use heeler_config::{ActivityType, PresenceConfig};
+use heeler_config::{ActivityType, CommandScope, PresenceConfig};
 use heeler_connect::{
-    ChatContent, ChatPlatform, ChatSocket, DiscordBot, DiscordDirectory, DiscordDispatch,
-    DiscordFrame, DiscordUser, SocketInput,
+    ChatPlatform, ChatPolicy, ChatSocket, DiscordBot, DiscordCommands, DiscordDirectory,
+    DiscordDispatch, DiscordFrame, DiscordUser, SocketInput,
 };
 use serde_json::{Value as Json, json};
 
@@ -21,6 +22,7 @@ use super::link_worker::{
 };
 use crate::command::{CommandReply, DaemonCommandError};
 use crate::fault::{self, FaultPoint};
+use crate::setup::DaemonSetup;
 
 /// Longest wait for a frame.
 const IDLE_WAIT: Duration = Duration::from_millis(200);
@@ -79,6 +81,7 @@ pub(super) fn run_discord(mut worker: LinkWorker, credential: &ChatCredential) {
         recorded: None,
         pending: Vec::new(),
         gap: None,
+        offered_for: None,
     };
     link.run();
 }
@@ -100,6 +103,8 @@ struct DiscordLink {
     pending: Vec<PendingEvent>,
     /// Set while there is no session: the gap, which is on record.
     gap: Option<DiscordGap>,
+    /// Config of which the commands were registered.
+    offered_for: Option<Arc<DaemonSetup>>,
 }
 
 struct GatewaySession {
@@ -110,7 +115,7 @@ struct GatewaySession {
 struct PendingEvent {
     seq: u64,
     reply: EventReply,
-    /// ID by which a click is answered.
+    /// ID by which a click or command is answered.
     callback: Option<String>,
 }
 
@@ -256,6 +261,9 @@ impl DiscordLink {
                 SocketInput::Closed { code, reason } => return self.closed(code, reason),
             }
             self.settle();
+            if connection.is_ready {
+                self.offer_commands();
+            }
         }
         ConnectionEnd::Resume(String::new())
     }
@@ -340,13 +348,10 @@ impl DiscordLink {
                     self.pending.push(PendingEvent { seq, reply, callback: None });
                 }
             }
-            DiscordDispatch::Click(click) => {
-                find_channel(&self.bot, &mut self.directory, &click);
-                if let Some(event) = self.directory.click_event(&click) {
-                    let callback = match &event.content {
-                        ChatContent::Click { callback, .. } => Some(callback.clone()),
-                        _ => None,
-                    };
+            DiscordDispatch::Interaction(interaction) => {
+                find_channel(&self.bot, &mut self.directory, &interaction);
+                if let Some(event) = self.directory.interaction_event(&interaction) {
+                    let callback = event.content.callback().map(str::to_owned);
                     let reply = self.worker.pass_event(event);
                     self.pending.push(PendingEvent { seq, reply, callback });
                 }
@@ -369,6 +374,31 @@ impl DiscordLink {
         };
         let thread = std::thread::Builder::new().name("heeler-catch-up".to_owned());
         if let Err(error) = thread.spawn(move || catch_up.run(&gap)) {
+            self.worker.note_limitation(format!("cannot start a thread: {error}"));
+        }
+    }
+
+    /// Registers the commands of a changed config, on another thread.
+    fn offer_commands(&mut self) {
+        let setup = self.worker.setup();
+        if self.offered_for.as_ref().is_some_and(|offered| Arc::ptr_eq(offered, &setup)) {
+            return;
+        }
+        let commands = offered_commands(&account_policies(
+            &setup.loaded,
+            &setup.env,
+            ChatPlatform::Discord,
+            &self.account,
+        ));
+        self.offered_for = Some(setup);
+        let (bot, worker) = (self.bot.clone(), self.worker.clone());
+        let register = move || match bot.register_commands(&commands) {
+            Ok(is_new) => tracing::debug!(is_new, "the commands of the bot are registered"),
+            // Commands are written as words too.
+            Err(error) => worker.note_limitation(error.to_string()),
+        };
+        let thread = std::thread::Builder::new().name("heeler-commands".to_owned());
+        if let Err(error) = thread.spawn(register) {
             self.worker.note_limitation(format!("cannot start a thread: {error}"));
         }
     }
@@ -472,6 +502,22 @@ fn greeting(socket: &mut ChatSocket) -> Result<Duration, ConnectionEnd> {
         }
     }
     Err(ConnectionEnd::Resume("Discord does not greet".to_owned()))
+}
+
+/// Returns the commands that a bot offers for its agents.
+fn offered_commands(policies: &[ChatPolicy<'_>]) -> DiscordCommands {
+    let discords =
+        policies.iter().filter_map(|policy| policy.agent.chat.as_ref()?.discord.as_ref());
+    let agents = policies.iter().map(|policy| policy.agent.name.to_string()).collect();
+    let mut commands = DiscordCommands { agents, ..DiscordCommands::default() };
+    for discord in discords {
+        discord.skills.iter().for_each(|skill| commands.add_skill(skill));
+        let scope = discord.command_registration.as_ref();
+        let server = scope.filter(|it| it.scope == CommandScope::Guild);
+        let server = server.and_then(|it| it.guild_id.clone());
+        commands.server = commands.server.or(server);
+    }
+    commands
 }
 
 fn presence_data(presence: &PresenceConfig) -> Option<Json> {

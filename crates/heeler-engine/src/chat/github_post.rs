@@ -6,7 +6,7 @@ use heeler_connect::{ChatPlace, render_github};
 use heeler_model::{Approval, ApprovalStatus};
 use heeler_store::EffectRecord;
 
-use super::post::{ChatPost, ChatPostAction, PostContext, PostFailure, unreadable};
+use super::post::{ChatPost, ChatPostAction, PostContext, PostFailure, unposted_file, unreadable};
 use crate::github::{IssueAddress, TaskFailure, edit_chat_message, post_chat_message};
 
 /// Makes a post once; returns the ID of the comment.
@@ -35,6 +35,9 @@ pub(super) fn attempt_github_post(
             say(text, reply_to.as_deref())?
         }
         ChatPostAction::File { content, .. } => say(content, None)?,
+        ChatPostAction::SentFile { job, name, .. } => {
+            say(&unposted_file(job, name, "comments have no files"), None)?
+        }
         ChatPostAction::Ask { approval, text, is_complete } => {
             let approval = context.db.approval(approval).map_err(|error| unreadable(&error))?;
             // It may have been answered before it was posted.

@@ -4,6 +4,7 @@
 //! delivers it again. A link that cannot reach its platform tries again, and its state says so. Start
 //! at [`ChatLinks::update`].
 
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use heeler_connect::ChatPlatform;
@@ -14,9 +15,13 @@ use super::discord_link::run_discord;
 use super::github_link::run_github;
 use super::link_worker::{LinkSignals, LinkWorker, SharedSetup, lock};
 use super::rate_limits::rate_limit_count;
+use super::slack_call::WaitingSlackCall;
+use super::slack_calls::{CALLS_MAX, run_slack_calls};
 use super::slack_link::run_slack;
 use super::telegram_link::run_telegram;
+use crate::command::DispatcherStoppedError;
 use crate::daemon_handle::DaemonHandle;
+use crate::dispatch_input::DispatchInput;
 use crate::fleet::EngineContext;
 use crate::setup::DaemonSetup;
 
@@ -37,6 +42,8 @@ struct ChatLink {
     credential: ChatCredential,
     signals: Arc<LinkSignals>,
     status: Arc<Mutex<ChatLinkStatus>>,
+    /// Calls of Slack for the link.
+    calls: Option<SyncSender<Box<WaitingSlackCall>>>,
 }
 
 impl Drop for ChatLink {
@@ -82,10 +89,33 @@ impl ChatLinks {
         self.is_updated = false;
     }
 
+    /// Takes an input that concerns links: they look for messages, or take a call. Others are ignored.
+    pub(crate) fn take_input(&self, input: DispatchInput) {
+        match input {
+            DispatchInput::SlackCall(call) => self.pass_slack_call(call),
+            DispatchInput::GithubChanged => self.wake(ChatPlatform::Github),
+            _ => {}
+        }
+    }
+
     /// Makes the links of a platform look for messages at once.
-    pub(crate) fn wake(&self, platform: ChatPlatform) {
+    fn wake(&self, platform: ChatPlatform) {
         let links = self.links.iter().filter(|link| link.credential.platform == platform);
         links.for_each(|link| link.signals.wake());
+    }
+
+    /// Passes a call of Slack to its link. It is refused if there is none, or if too many calls wait.
+    fn pass_slack_call(&self, call: Box<WaitingSlackCall>) {
+        let is_meant = |link: &&ChatLink| {
+            let ChatCredential { platform, account, .. } = &link.credential;
+            *platform == ChatPlatform::Slack && *account == call.call.account
+        };
+        let calls = self.links.iter().find(is_meant).and_then(|link| link.calls.as_ref());
+        let refused = match calls.map(|calls| calls.try_send(call)) {
+            None | Some(Ok(())) => return,
+            Some(Err(TrySendError::Full(call) | TrySendError::Disconnected(call))) => call,
+        };
+        refused.pending.send(Err(DispatcherStoppedError.into()));
     }
 
     /// Returns the state of all links.
@@ -130,15 +160,19 @@ impl ChatLink {
             Arc::clone(&status),
         );
         let of_thread = credential.clone();
+        let (sender, calls) = sync_channel(CALLS_MAX);
+        let is_called = credential.signing_secret.is_some();
         // A thread of its own, so that no other work delays an acknowledgement.
         std::thread::Builder::new().name("heeler-link".to_owned()).spawn(
             move || match of_thread.platform {
                 ChatPlatform::Telegram => run_telegram(worker, &of_thread),
+                ChatPlatform::Slack if is_called => run_slack_calls(worker, &of_thread, &calls),
                 ChatPlatform::Slack => run_slack(worker, &of_thread),
                 ChatPlatform::Discord => run_discord(worker, &of_thread),
                 ChatPlatform::Github => run_github(worker, &of_thread),
             },
         )?;
-        Ok(ChatLink { credential, signals, status })
+        let calls = is_called.then_some(sender);
+        Ok(ChatLink { credential, signals, status, calls })
     }
 }

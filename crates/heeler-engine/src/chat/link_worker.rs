@@ -71,6 +71,7 @@ impl LinkSignals {
 
 /// Small tasks of a link that wait for the platform, on a thread of their own. The thread ends with
 /// the link.
+#[derive(Clone)]
 pub(super) struct LinkTasks(SyncSender<LinkTask>);
 
 type LinkTask = Box<dyn FnOnce() + Send>;
@@ -123,22 +124,27 @@ impl LinkWorker {
 
     /// Passes an event to the dispatcher.
     pub(super) fn pass_event(&self, event: ChatEvent) -> EventReply {
+        let (sender, receiver) = sync_channel(1);
+        self.pass_event_to(event, Box::new(move |answer| drop(sender.send(answer))));
+        receiver
+    }
+
+    /// Passes an event to the dispatcher, which calls back after the commit.
+    pub(super) fn pass_event_to(&self, event: ChatEvent, then: ReplyCallback) {
         lock(&self.status).last_event_at = Some((self.clock)());
         fault::reach(FaultPoint::ChatReceived);
-        let (sender, receiver) = sync_channel(1);
         let (status, passed_at) = (Arc::clone(&self.status), Instant::now());
         let reply: ReplyCallback = Box::new(move |answer| {
             if answer.is_ok() {
                 let record_ms = u64::try_from(passed_at.elapsed().as_millis()).ok();
                 lock(&status).record_ms = record_ms;
             }
-            drop(sender.send(answer));
+            then(answer);
         });
         let pending = PendingReply { reply, key: None };
         let input = DispatchInput::ChatEvent { event: Box::new(event), pending };
-        // Without a dispatcher the receiver reports it.
+        // Without a dispatcher the callback is dropped.
         let _stopped = self.dispatcher.send_input(input);
-        receiver
     }
 
     /// Passes a change of a gap to the dispatcher.

@@ -2,15 +2,20 @@
 //!
 //! Start at [`ChatPost`] and [`execute_post`].
 
+use std::fs::File;
+use std::io::Read as _;
 use std::sync::Arc;
 
 use heeler_connect::{
     ButtonClaim, ButtonSeal, ButtonVerdict, ChatApiError, ChatBot, ChatButton, ChatPlace,
-    ChatPlatform, ChatPolicy, OutgoingPost, PostMark, PostedFile, post_parts,
+    ChatPlatform, ChatPolicy, OutgoingPost, PostMark, PostedFile, post_parts, posted_file_name,
 };
-use heeler_model::{Approval, ApprovalId, ApprovalKind, ApprovalStatus, question, reveal_line};
-use heeler_store::{EffectRecord, InboxRecord, StateDatabase};
+use heeler_model::{
+    Approval, ApprovalId, ApprovalKind, ApprovalStatus, JobId, question, reveal_line,
+};
+use heeler_store::{EffectRecord, InboxRecord, StateDatabase, StateDir};
 use jiff::{SignedDuration, Timestamp};
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -41,6 +46,9 @@ const VALUE_BYTES_MAX: usize = 64;
 /// Text above a file with a long answer.
 const FILE_HEADING: &str = "The whole answer:";
 
+/// Largest file of an agent that is posted. All platforms accept it.
+const SENT_BYTES_MAX: u64 = 10 << 20;
+
 /// A post to a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ChatPost {
@@ -63,6 +71,14 @@ pub(crate) enum ChatPostAction {
     Say { text: String, reply_to: Option<String> },
     /// Posts a long answer of an agent as a file.
     File { name: String, content: String },
+    /// Posts a file that an agent sent.
+    SentFile {
+        job: JobId,
+        /// Name of the copy in the job's directory.
+        copy: String,
+        /// Name that the agent gave.
+        name: String,
+    },
     /// Answers a person who may not talk to an agent, or a command.
     Notice { text: String, reply_to: Option<String> },
     /// Posts a question with buttons.
@@ -141,6 +157,7 @@ pub(crate) struct PostContext<'a> {
     pub(crate) setup: &'a Arc<DaemonSetup>,
     pub(crate) db: &'a StateDatabase,
     pub(crate) connections: &'a GithubConnections,
+    pub(crate) dir: &'a StateDir,
     pub(crate) now: fn() -> Timestamp,
 }
 
@@ -156,7 +173,7 @@ pub(crate) fn execute_post(
     let outcome = match post.platform {
         ChatPlatform::Github => check_place(context.setup, post)
             .and_then(|()| attempt_github_post(context, effect, post)),
-        _ => attempt(context.setup, context.db, post, mark),
+        _ => attempt(context, post, mark),
     };
     let failure = match outcome {
         Ok(message) => return ChatPostOutcome::Posted(message),
@@ -198,11 +215,11 @@ impl From<ChatApiError> for PostFailure {
 }
 
 fn attempt(
-    setup: &DaemonSetup,
-    db: &StateDatabase,
+    context: &PostContext<'_>,
     post: &ChatPost,
     mark: PostMark<'_>,
 ) -> Result<Option<String>, PostFailure> {
+    let PostContext { setup, db, .. } = *context;
     let credential = find_credential(&setup.loaded, &setup.env, post.platform, &post.account);
     let credential = credential.ok_or_else(|| {
         PostFailure::permanent(format!(
@@ -222,8 +239,13 @@ fn attempt(
             Ok(Some(say(text, reply_to, Vec::new())?))
         }
         ChatPostAction::File { name, content } => {
-            let file = PostedFile { name: name.clone(), content: content.clone() };
-            match bot.send_file(&post.place, FILE_HEADING, &file, mark) {
+            let file = PostedFile {
+                name: name.clone(),
+                media_type: "text/markdown; charset=utf-8",
+                content: content.clone().into_bytes(),
+                heading: FILE_HEADING.to_owned(),
+            };
+            match bot.send_file(&post.place, &file, mark) {
                 // The answer is posted all the same, for example if the app lacks the scope.
                 Err(error @ ChatApiError::Refused { .. }) => {
                     tracing::warn!(%error, "a long answer is posted as text");
@@ -231,6 +253,23 @@ fn attempt(
                 }
                 outcome => Ok(Some(outcome?)),
             }
+        }
+        ChatPostAction::SentFile { job, copy, name } => {
+            let refused = match read_sent_file(context.dir, job, copy) {
+                Ok(content) => {
+                    let name = posted_file_name(name);
+                    let heading = format!("`{name}` of `{job}`:");
+                    let media_type = "application/octet-stream";
+                    let file = PostedFile { name, media_type, content, heading };
+                    match bot.send_file(&post.place, &file, mark) {
+                        Err(error @ ChatApiError::Refused { .. }) => error.to_string(),
+                        outcome => return Ok(Some(outcome?)),
+                    }
+                }
+                Err(reason) => reason,
+            };
+            tracing::warn!(refused, "a file of an agent is not posted");
+            Ok(Some(say(&unposted_file(job, name, &refused), &None, Vec::new())?))
         }
         ChatPostAction::Ask { approval, text, is_complete } => {
             let read = |error| unreadable(&error);
@@ -251,6 +290,30 @@ fn attempt(
             Ok(None)
         }
     }
+}
+
+/// Reads the copy of a file that an agent sent. No link is followed.
+fn read_sent_file(dir: &StateDir, job: &JobId, copy: &str) -> Result<Vec<u8>, String> {
+    let sent = dir.sent_files(job).into_iter().find(|sent| sent.path.file_name() == Some(copy));
+    let sent = sent.ok_or("its copy is gone")?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(sent.path.as_std_path(), flags, Mode::empty());
+    let opened = opened.map_err(|error| format!("it cannot be read: {error}"))?;
+    let mut content = Vec::new();
+    // It may have grown since it was copied.
+    let read = File::from(opened).take(SENT_BYTES_MAX + 1).read_to_end(&mut content);
+    read.map_err(|error| format!("it cannot be read: {error}"))?;
+    match u64::try_from(content.len()).is_ok_and(|bytes| bytes <= SENT_BYTES_MAX) {
+        true if !content.is_empty() => Ok(content),
+        true => Err("it is empty".to_owned()),
+        false => Err(format!("it has more than {} MB", SENT_BYTES_MAX >> 20)),
+    }
+}
+
+/// Returns the text that stands for a file that is not posted.
+pub(super) fn unposted_file(job: &JobId, name: &str, reason: &str) -> String {
+    let name = posted_file_name(name);
+    format!("The file `{name}` is not posted: {reason}. `heeler jobs show {job}` has its path.")
 }
 
 /// Posts a long text in parts. Each is recognized if an earlier attempt made it.

@@ -84,9 +84,9 @@ impl CatchUpMarks {
         let mut marks =
             CatchUpMarks { newest: BTreeMap::new(), unlisted: BTreeSet::new(), last_event };
         for event in events {
-            // Clicks name the message with the button.
-            let Some((chat, ts)) = event.event_id.split_once(':').filter(|it| it.0 != "click")
-            else {
+            // Clicks and commands are no messages.
+            let of_message = |(chat, _): &(&str, &str)| !["click", "command"].contains(chat);
+            let Some((chat, ts)) = event.event_id.split_once(':').filter(of_message) else {
                 continue;
             };
             let Some(at) = seconds(ts) else { continue };

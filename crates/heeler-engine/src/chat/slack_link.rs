@@ -9,15 +9,14 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_cha
 use std::time::{Duration, Instant};
 
 use heeler_connect::{
-    ChatApiError, ChatContent, ChatEvent, ChatPlace, ChatPlatform, ChatPolicy, ChatSocket,
-    MessageList, SlackBot, SlackFrame, SlackUser, SocketInput, message_event,
+    ChatApiError, ChatContent, ChatEvent, ChatPlace, ChatSocket, SlackBot, SlackFrame, SlackUser,
+    SocketInput,
 };
-use serde_json::json;
 
-use super::credential::{ChatCredential, account_policies};
+use super::credential::ChatCredential;
 use super::link_worker::{EventReply, LinkTasks, LinkWorker, PAUSE_MAX, wait_for_record};
-use super::slack_catch_up::{EarlierSlackMessages, SlackCatchUp, SlackGap};
-use super::speaker_names::SpeakerNames;
+use super::slack_catch_up::SlackGap;
+use super::slack_event_reader::SlackEventReader;
 use crate::fault::{self, FaultPoint};
 
 /// Wait for a frame on the only socket while nothing else is to do.
@@ -38,44 +37,23 @@ const LEAVING_MAX: Duration = Duration::from_secs(60);
 /// Most envelopes of a socket that wait for their commit. Slack keeps the others.
 const PENDING_MAX: usize = 256;
 
-/// Most gaps that wait to be read. A further one is read after the next change of sockets.
-const GAPS_MAX: usize = 4;
-
 /// Receives envelopes until the link is stopped.
 pub(super) fn run_slack(mut worker: LinkWorker, credential: &ChatCredential) {
     let bot = credential.slack_bot();
-    let own = loop {
-        if worker.is_stopped() {
-            return;
-        }
-        match bot.own_user() {
-            Ok(own) => break own,
-            Err(error) => worker.pause_after(&error),
-        }
-    };
-    let account = credential.account.clone();
-    let catch_up = SlackCatchUp {
-        worker: worker.clone(),
-        bot: bot.clone(),
-        own: own.clone(),
-        account: account.clone(),
-        names: SpeakerNames::new(bot.clone()),
-    };
-    let (gaps, tasks) = match (catch_up.start(GAPS_MAX), LinkTasks::new()) {
+    let Some(own) = ask_own_user(&mut worker, &bot) else { return };
+    let reader = SlackEventReader::new(&bot, own, &credential.account);
+    let (gaps, tasks) = match (reader.start_catch_up(&worker), LinkTasks::new()) {
         (Ok(gaps), Ok(tasks)) => (gaps, tasks),
         (Err(error), _) | (_, Err(error)) => {
             worker.note_problem(format!("cannot start a thread: {error}"));
             return;
         }
     };
-    let names = SpeakerNames::new(bot.clone());
     let open_at = Instant::now();
     let link = SlackLink {
         worker,
         bot,
-        own,
-        account,
-        names,
+        reader,
         gaps,
         tasks,
         sockets: Vec::new(),
@@ -86,12 +64,21 @@ pub(super) fn run_slack(mut worker: LinkWorker, credential: &ChatCredential) {
     link.run();
 }
 
+/// Asks for the app's own user until Slack answers; returns `None` if the link is stopped.
+pub(super) fn ask_own_user(worker: &mut LinkWorker, bot: &SlackBot) -> Option<SlackUser> {
+    while !worker.is_stopped() {
+        match bot.own_user() {
+            Ok(own) => return Some(own),
+            Err(error) => worker.pause_after(&error),
+        }
+    }
+    None
+}
+
 struct SlackLink {
     worker: LinkWorker,
     bot: SlackBot,
-    own: SlackUser,
-    account: String,
-    names: SpeakerNames,
+    reader: SlackEventReader,
     /// Gaps that are to be read.
     gaps: SyncSender<SlackGap>,
     tasks: LinkTasks,
@@ -120,8 +107,29 @@ struct SlackSocket {
 struct PendingEnvelope {
     id: String,
     reply: EventReply,
-    /// Place and person of a click, which gets a short answer.
-    click: Option<(ChatPlace, String)>,
+    answer: EnvelopeAnswer,
+}
+
+/// Way of the short answer to an event.
+enum EnvelopeAnswer {
+    /// A message has none.
+    None,
+    /// The answer to a click, for this person at this place.
+    Whisper(ChatPlace, String),
+    /// The answer to a command is a part of the acknowledgement.
+    Acknowledgement,
+}
+
+impl EnvelopeAnswer {
+    fn of_event(event: &ChatEvent) -> EnvelopeAnswer {
+        match &event.content {
+            ChatContent::Click { .. } => {
+                EnvelopeAnswer::Whisper(event.place.clone(), event.sender.id.clone())
+            }
+            ChatContent::Command { .. } => EnvelopeAnswer::Acknowledgement,
+            ChatContent::Message { .. } | ChatContent::Wordless { .. } => EnvelopeAnswer::None,
+        }
+    }
 }
 
 impl SlackLink {
@@ -159,7 +167,7 @@ impl SlackLink {
         }
         if !self.sockets.iter().any(|it| it.is_ready) && self.gap.is_none() {
             // Before the socket exists: later messages must not hide those of the gap.
-            match SlackGap::begin(&self.worker, &self.account) {
+            match SlackGap::begin(&self.worker, self.reader.account()) {
                 Ok(gap) => self.gap = Some(gap),
                 Err(reason) => {
                     self.worker
@@ -242,7 +250,7 @@ impl SlackLink {
     }
 
     fn take_frame(&mut self, place: usize, text: &str) {
-        match SlackFrame::parse(text, &self.own, &self.account) {
+        match self.reader.parse_frame(text) {
             SlackFrame::Hello => {
                 self.sockets[place].is_ready = true;
                 self.worker.note_contact();
@@ -255,50 +263,13 @@ impl SlackLink {
             SlackFrame::Disconnect { reason } => self.take_disconnect(place, &reason),
             SlackFrame::Envelope { id, event: Some(event), may_lack_files } => {
                 let mut event = *event;
-                if may_lack_files {
-                    self.add_files(&mut event);
-                }
-                let click = match &event.content {
-                    ChatContent::Click { .. } => {
-                        Some((event.place.clone(), event.sender.id.clone()))
-                    }
-                    _ => None,
-                };
-                self.names.name_sender(&mut event);
-                let reader =
-                    EarlierSlackMessages { bot: &self.bot, own: &self.own, account: &self.account };
-                reader.add_to(&self.worker, &mut self.names, &mut event);
+                self.reader.complete(&self.worker, &mut event, may_lack_files);
+                let answer = EnvelopeAnswer::of_event(&event);
                 let reply = self.worker.pass_event(event);
-                self.sockets[place].pending.push(PendingEnvelope { id, reply, click });
+                self.sockets[place].pending.push(PendingEnvelope { id, reply, answer });
             }
             SlackFrame::Envelope { id, event: None, .. } => self.acknowledge(place, &id),
             SlackFrame::Other => {}
-        }
-    }
-
-    /// Adds the files of the message to a mention that comes without them. The two events of a message come in
-    /// any order, and only the first counts.
-    fn add_files(&self, event: &mut ChatEvent) {
-        let Some(id) = event.event_id.rsplit(':').next().map(str::to_owned) else { return };
-        let setup = self.worker.setup();
-        let policies =
-            account_policies(&setup.loaded, &setup.env, ChatPlatform::Slack, &self.account);
-        let takes_files =
-            |policy: &ChatPolicy<'_>| policy.answers_in(&event.place) && policy.takes_files();
-        if !policies.iter().any(takes_files) {
-            return;
-        }
-        let thread = event.place.thread.as_deref().filter(|thread| *thread != id);
-        let found = self.bot.message(MessageList { chat: &event.place.chat, thread }, &id);
-        let message = found.unwrap_or_else(|error| {
-            tracing::info!(%error, "a mention is taken without its files");
-            None
-        });
-        let Some(mut message) = message else { return };
-        message["channel"] = json!(event.place.chat);
-        let whole = message_event(&message, &self.own, &self.account);
-        if let Some(whole) = whole.filter(|whole| whole.event_id == event.event_id) {
-            event.content = whole.content;
         }
     }
 
@@ -336,18 +307,7 @@ impl SlackLink {
                 fault::reach(FaultPoint::ChatRecorded);
             }
             match answer {
-                Ok(text) => {
-                    self.acknowledge(place, &envelope.id);
-                    if let Some((place, user)) = envelope.click.filter(|_| !text.is_empty()) {
-                        let bot = self.bot.clone();
-                        self.tasks.start(move || {
-                            // Only the person's screen waits for it.
-                            if let Err(error) = bot.whisper(&place, &user, &text) {
-                                tracing::debug!(%error, "a click was not answered");
-                            }
-                        });
-                    }
-                }
+                Ok(text) => self.finish(place, envelope, text),
                 // Slack delivers it again.
                 Err(refused) => self
                     .worker
@@ -356,9 +316,34 @@ impl SlackLink {
         }
     }
 
+    /// Acknowledges an envelope with a recorded event, and answers the person.
+    fn finish(&mut self, place: usize, envelope: PendingEnvelope, text: String) {
+        let PendingEnvelope { id, answer, .. } = envelope;
+        match answer {
+            EnvelopeAnswer::Acknowledgement if !text.is_empty() => {
+                self.send(place, SlackFrame::command_answer(&id, &text));
+            }
+            EnvelopeAnswer::Whisper(chat, user) if !text.is_empty() => {
+                self.acknowledge(place, &id);
+                let bot = self.bot.clone();
+                self.tasks.start(move || {
+                    // Only the person's screen waits for it.
+                    if let Err(error) = bot.whisper(&chat, &user, &text) {
+                        tracing::debug!(%error, "a click was not answered");
+                    }
+                });
+            }
+            _ => self.acknowledge(place, &id),
+        }
+    }
+
     fn acknowledge(&mut self, place: usize, envelope: &str) {
+        self.send(place, SlackFrame::acknowledgement(envelope));
+    }
+
+    fn send(&mut self, place: usize, frame: String) {
         let socket = &mut self.sockets[place];
-        if let Err(reason) = socket.socket.send_text(SlackFrame::acknowledgement(envelope)) {
+        if let Err(reason) = socket.socket.send_text(frame) {
             socket.end = Some(reason);
         }
     }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use heeler_connect::{ChatContent, TelegramBot, TelegramUser, parse_update};
+use heeler_connect::{TelegramBot, TelegramUser, parse_update};
 use serde_json::Value as Json;
 
 use super::credential::ChatCredential;
@@ -45,6 +45,10 @@ impl TelegramLink {
             let received = match &user {
                 None => self.bot.own_user().map(|own| {
                     user = Some(own);
+                    if let Err(error) = self.bot.offer_commands() {
+                        // They work without the menu too.
+                        tracing::debug!(%error, "the commands are not in the menu of the bot");
+                    }
                     Vec::new()
                 }),
                 Some(_) => self.bot.updates(self.offset, POLL_WAIT),
@@ -95,10 +99,7 @@ impl TelegramLink {
         let Some(event) = parse_update(update, user) else {
             return Some(PassedUpdate { id, reply: None, callback: None });
         };
-        let callback = match &event.content {
-            ChatContent::Click { callback, .. } => Some(callback.clone()),
-            _ => None,
-        };
+        let callback = event.content.callback().map(str::to_owned);
         Some(PassedUpdate { id, reply: Some(self.worker.pass_event(event)), callback })
     }
 }

@@ -4,13 +4,13 @@
 
 use std::collections::HashSet;
 
-use heeler_connect::{BotCommand, ChatEvent, ChatPolicy};
+use heeler_connect::{BotCommand, ChatEvent, ChatPolicy, ChatRoute, route_message};
 use heeler_model::{Approval, ApprovalId, ApprovalStatus, Job, JobId, JobRequest, TriggerType};
 use heeler_store::DatabaseError;
 
 use super::chat_events::{ChatOutcome, sender_name};
 use super::chat_posts::conversation_place;
-use super::chat_questions::{question_text, yes_or_no};
+use super::chat_questions::{QUESTIONS_MAX, question_text, yes_or_no};
 use super::commands::retry_request;
 use super::event::DispatchEffect;
 use super::question_notices::question_channels;
@@ -23,21 +23,62 @@ const HISTORY_EVENTS_MAX: usize = 1_000;
 /// Most jobs in a list.
 const JOBS_SHOWN: usize = 10;
 
-/// Commands in a chat.
-const HELP: &str = "Send a message to give me work. I answer here when it is done.\n\n\
-    - `/status`: what I am doing in this conversation\n\
-    - `/stop`: cancel it\n\
-    - `/new`: begin a new session, without the earlier messages\n\
-    - `/retry`: do the last message again\n\
-    - `/jobs`: the last jobs of this conversation\n\
-    - `/usage`: their cost\n\
-    - `/session`: the session of this conversation\n\
-    - `/agents`: the agents that answer here\n\
-    - `/approve ID`, `/deny ID`: answer a question that was asked here\n\
-    - `/help`: this list\n\n\
-    `!` works like `/`.";
+/// Answer to a command in a channel that has a conversation in each thread.
+const THREADS_ONLY: &str = "Each thread of this channel is a conversation of its own. Write the command in the thread, \
+     with `!` in place of `/`.";
+
+/// The conversations that a command is about: one, or all threads of a channel.
+struct ConversationScope {
+    channel: String,
+    has_threads: bool,
+}
+
+impl ConversationScope {
+    fn of_event(event: &ChatEvent) -> ConversationScope {
+        let channel = event.place.channel(event.platform);
+        ConversationScope { channel, has_threads: event.place.is_around_threads(event.platform) }
+    }
+
+    fn contains(&self, channel: &str) -> bool {
+        let rest = channel.strip_prefix(self.channel.as_str());
+        rest.is_some_and(|rest| rest.is_empty() || self.has_threads && rest.starts_with('/'))
+    }
+}
 
 impl DispatchTransaction<'_, '_> {
+    /// Applies a command that a person chose from the platform's commands. The answer is for that person
+    /// only.
+    pub(super) fn apply_slash_command(
+        &mut self,
+        event: &ChatEvent,
+        policies: &[ChatPolicy<'_>],
+        text: &str,
+    ) -> Result<ChatOutcome, DispatchFailure> {
+        let engaged = self.engaged_agent(event, policies)?;
+        let (policy, text) = match route_message(policies, event, text, true, engaged) {
+            ChatRoute::Agent { policy, text } => (policy, text),
+            ChatRoute::Ignored(reason) => {
+                let notice = "I do not answer in this channel.".to_owned();
+                let reason = Some(reason);
+                return Ok(ChatOutcome { reason, notice, ..ChatOutcome::new("ignored") });
+            }
+            ChatRoute::Refused { reason, answer } => {
+                return Ok(ChatOutcome { notice: answer, ..ChatOutcome::refused(reason) });
+            }
+        };
+        let words = text.trim_start_matches(['/', '!']);
+        let command = BotCommand::parse(&format!("/{words}"));
+        if command.is_none() && policy.offers_skill(words) {
+            let outcome = self.take_message(event, policy, &text)?;
+            return Ok(match outcome.notice.is_empty() {
+                true => ChatOutcome { notice: format!("I begin with `{text}`."), ..outcome },
+                false => outcome,
+            });
+        }
+        let command = command.unwrap_or(BotCommand::Help);
+        self.apply_chat_command(event, policies, policy, &command)
+    }
+
     pub(super) fn apply_chat_command(
         &mut self,
         event: &ChatEvent,
@@ -47,10 +88,19 @@ impl DispatchTransaction<'_, '_> {
     ) -> Result<ChatOutcome, DispatchFailure> {
         let name = policy.agent.name.as_str();
         let channel = event.place.channel(event.platform);
+        let scope = ConversationScope::of_event(event);
+        let of_thread =
+            matches!(command, BotCommand::New | BotCommand::Retry | BotCommand::Session);
+        if command.is_operation() && !policy.may_operate(&event.sender) {
+            let text = format!("You may not do that here. Your ID is {}.", event.sender.id);
+            let reason = format!("{} is not in `operators`", event.sender.id);
+            return Ok(self.answer_with(event, &text, ChatOutcome::refused(reason))?);
+        }
         let text = match command {
-            BotCommand::Help => HELP.to_owned(),
-            BotCommand::Status => self.conversation_status(name, &channel),
-            BotCommand::Stop => self.stop_conversation(event, name, &channel)?,
+            BotCommand::Help => BotCommand::help_text(),
+            _ if of_thread && scope.has_threads => THREADS_ONLY.to_owned(),
+            BotCommand::Status => self.conversation_status(name, &scope),
+            BotCommand::Stop => self.stop_conversation(event, name, &scope)?,
             BotCommand::New => {
                 let place = conversation_place(name, event.platform.as_str(), &event.place);
                 if let Some(known) = self.tx.chat_conversation(place)? {
@@ -73,22 +123,27 @@ impl DispatchTransaction<'_, '_> {
                 return self.answer_by_command(event, (policies, policy), id, false);
             }
         };
-        self.answer_event(event, &text)?;
-        Ok(ChatOutcome::new("command"))
+        Ok(self.answer_with(event, &text, ChatOutcome::new("command"))?)
     }
 
     /// Lists the unfinished jobs of a conversation.
     pub(super) fn conversation_jobs(&self, agent: &str, channel: &str) -> Vec<JobId> {
+        let scope = ConversationScope { channel: channel.to_owned(), has_threads: false };
+        self.jobs_in_scope(agent, &scope)
+    }
+
+    fn jobs_in_scope(&self, agent: &str, scope: &ConversationScope) -> Vec<JobId> {
         let jobs = self.state.fleet.jobs().filter(|job| {
-            job.request.agent.as_str() == agent && job.request.channel.as_deref() == Some(channel)
+            let channel = job.request.channel.as_deref();
+            job.request.agent.as_str() == agent && channel.is_some_and(|it| scope.contains(it))
         });
         let mut jobs: Vec<JobId> = jobs.map(|job| job.entry.job.clone()).collect();
         jobs.sort();
         jobs
     }
 
-    fn conversation_status(&self, agent: &str, channel: &str) -> String {
-        let jobs = self.conversation_jobs(agent, channel);
+    fn conversation_status(&self, agent: &str, scope: &ConversationScope) -> String {
+        let jobs = self.jobs_in_scope(agent, scope);
         let (running, waiting): (Vec<&JobId>, Vec<&JobId>) =
             jobs.iter().partition(|job| self.state.fleet.run_of_job(job).is_some());
         match (&running[..], waiting.len()) {
@@ -105,9 +160,10 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         event: &ChatEvent,
         agent: &str,
-        channel: &str,
+        scope: &ConversationScope,
     ) -> Result<String, DispatchFailure> {
-        Ok(match self.cancel_conversation(event, agent, channel)? {
+        let jobs = self.jobs_in_scope(agent, scope);
+        Ok(match self.cancel_jobs(event, jobs)? {
             0 => "There is nothing to stop.".to_owned(),
             1 => "Stopping.".to_owned(),
             count => format!("Stopping {count} jobs."),
@@ -121,7 +177,16 @@ impl DispatchTransaction<'_, '_> {
         agent: &str,
         channel: &str,
     ) -> Result<usize, DispatchFailure> {
-        let (jobs, by) = (self.conversation_jobs(agent, channel), sender_name(event));
+        let jobs = self.conversation_jobs(agent, channel);
+        self.cancel_jobs(event, jobs)
+    }
+
+    fn cancel_jobs(
+        &mut self,
+        event: &ChatEvent,
+        jobs: Vec<JobId>,
+    ) -> Result<usize, DispatchFailure> {
+        let by = sender_name(&self.state.setup, event);
         for job in &jobs {
             match self.cancel_job(job, false, &by) {
                 // A job may end in the same turn.
@@ -138,11 +203,11 @@ impl DispatchTransaction<'_, '_> {
         event: &ChatEvent,
         agent: &str,
     ) -> Result<Vec<Job>, DatabaseError> {
-        let (platform, channel) = (event.platform.as_str(), event.place.channel(event.platform));
+        let (platform, scope) = (event.platform.as_str(), ConversationScope::of_event(event));
         let events = self.tx.recent_inbox_events(platform, &event.account, HISTORY_EVENTS_MAX)?;
         let mut seen = HashSet::new();
         let mut jobs = Vec::new();
-        for received in events.into_iter().filter(|received| received.channel == channel) {
+        for received in events.into_iter().filter(|received| scope.contains(&received.channel)) {
             let Some(id) = received.job.filter(|id| seen.insert(id.clone())) else { continue };
             let job = self.tx.job(&id)?;
             jobs.extend(job.filter(|job| job.head.agent == agent));
@@ -157,8 +222,7 @@ impl DispatchTransaction<'_, '_> {
         policy: &ChatPolicy<'_>,
     ) -> Result<ChatOutcome, DispatchFailure> {
         let refuse = |this: &mut Self, text: &str| {
-            this.answer_event(event, text)?;
-            Ok(ChatOutcome::refused(text))
+            Ok(this.answer_with(event, text, ChatOutcome::refused(text))?)
         };
         let history = self.conversation_history(event, policy.agent.name.as_str())?;
         let Some(last) = history.first() else {
@@ -179,7 +243,8 @@ impl DispatchTransaction<'_, '_> {
                 let job = self.tx.new_job_id(self.now)?;
                 self.enqueue_job(&job, policy.agent, &wanted)?;
                 self.effects.push(DispatchEffect::ShowChatJob { job: job.clone() });
-                Ok(ChatOutcome { job: Some(job), ..ChatOutcome::new("job") })
+                let notice = format!("I do it again (`{job}`).");
+                Ok(ChatOutcome { job: Some(job), notice, ..ChatOutcome::new("job") })
             }
             Err(refused) => refuse(self, &refused.message),
         }
@@ -194,8 +259,9 @@ impl DispatchTransaction<'_, '_> {
         approve: bool,
     ) -> Result<ChatOutcome, DispatchFailure> {
         let Some((approval, channel)) = self.asked_here(event, policy, id)? else {
-            self.answer_event(event, "No such question was asked in this conversation.")?;
-            return Ok(ChatOutcome::refused("its question was not asked here"));
+            let refused = ChatOutcome::refused("its question was not asked here");
+            let text = "No such question was asked in this conversation.";
+            return Ok(self.answer_with(event, text, refused)?);
         };
         let refusal = match approval.status {
             _ if !self.may_answer(policies, &approval, event, &channel) => {
@@ -211,14 +277,16 @@ impl DispatchTransaction<'_, '_> {
             _ => None,
         };
         if let Some(text) = refusal {
-            self.answer_event(event, &text)?;
-            return Ok(ChatOutcome::refused(text));
+            return Ok(self.answer_with(event, &text, ChatOutcome::refused(text.clone()))?);
         }
         let outcome = self.answer_from_chat(event, &approval, yes_or_no(&approval, approve))?;
-        if outcome.word == "refused" {
-            self.answer_event(event, &outcome.notice)?;
+        match outcome.word {
+            "refused" => {
+                let text = outcome.notice.clone();
+                Ok(self.answer_with(event, &text, outcome)?)
+            }
+            _ => Ok(outcome),
         }
-        Ok(outcome)
     }
 }
 
@@ -232,7 +300,14 @@ impl DispatchTransaction<'_, '_> {
         id: &str,
     ) -> Result<Option<(Approval, String)>, DatabaseError> {
         let Ok(id) = id.parse::<ApprovalId>() else { return Ok(None) };
-        for channel in question_channels(event) {
+        let mut channels = question_channels(event);
+        if event.place.is_around_threads(event.platform) {
+            let scope = ConversationScope::of_event(event);
+            let open = self.tx.open_chat_questions(QUESTIONS_MAX)?.into_iter();
+            let here = open.filter(|it| it.approval == id && scope.contains(&it.channel));
+            channels.extend(here.map(|question| question.channel));
+        }
+        for channel in channels {
             if self.tx.chat_question(&id, &channel)?.is_none() {
                 continue;
             }

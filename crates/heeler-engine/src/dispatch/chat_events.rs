@@ -22,6 +22,7 @@ use super::transaction::DispatchTransaction;
 use crate::chat::{ChatGapChange, ChatPost, ChatPostAction, account_policies, issue_of_place};
 use crate::command::CommandReply;
 use crate::dispatch_failure::DispatchFailure;
+use crate::setup::DaemonSetup;
 
 /// Time for which events are remembered. No platform delivers an event again after a day.
 const EVENTS_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
@@ -91,6 +92,9 @@ impl DispatchTransaction<'_, '_> {
                 }
                 ChatOutcome::refused("it has no text")
             }
+            ChatContent::Command { text, .. } => {
+                self.apply_slash_command(event, &policies, text)?
+            }
             ChatContent::Click { message, value, .. } => {
                 self.apply_chat_click(event, &policies, (message, value))?
             }
@@ -143,7 +147,7 @@ impl DispatchTransaction<'_, '_> {
     }
 
     /// Returns the agent that takes part in the thread of a message. Its replies need no mention.
-    fn engaged_agent<'c>(
+    pub(super) fn engaged_agent<'c>(
         &self,
         event: &ChatEvent,
         policies: &[ChatPolicy<'c>],
@@ -174,7 +178,7 @@ impl DispatchTransaction<'_, '_> {
         let message_id = match &event.content {
             ChatContent::Message { id, .. } => Some(id.clone()),
             ChatContent::Click { message, .. } => Some(message.clone()),
-            ChatContent::Wordless { .. } => None,
+            ChatContent::Wordless { .. } | ChatContent::Command { .. } => None,
         };
         let channel = event.place.channel(event.platform);
         self.tx.add_inbox_event(&InboxRecord {
@@ -209,14 +213,25 @@ impl DispatchTransaction<'_, '_> {
         {
             return Ok(outcome);
         }
+        self.take_message(event, policy, text)
+    }
+
+    /// Makes a message the work of an agent.
+    pub(super) fn take_message(
+        &mut self,
+        event: &ChatEvent,
+        policy: &ChatPolicy<'_>,
+        text: &str,
+    ) -> Result<ChatOutcome, DispatchFailure> {
+        let files = message_files(event);
         let verdicts = judge_files(files, policy.files, policy.voice);
         if text.is_empty() && verdicts.iter().all(|verdict| verdict.outcome.is_err()) {
             return self.refuse_files(event, &verdicts);
         }
         let channel = event.place.channel(event.platform);
         if channel.parse::<ChannelKey>().is_err() || text.len() > MESSAGE_BYTES_MAX {
-            self.answer_event(event, "This message is too long.")?;
-            return Ok(ChatOutcome::refused("it is too long"));
+            let refused = ChatOutcome::refused("it is too long");
+            return Ok(self.answer_with(event, "This message is too long.", refused)?);
         }
         if self.is_flooding(event, policy)? {
             return self.refuse_flood(event, policy);
@@ -238,8 +253,7 @@ impl DispatchTransaction<'_, '_> {
             // The reason is posted, because no one watches the daemon's log here.
             Err(DispatchFailure::Refused(refused)) => {
                 let answer = format!("I cannot take this message: {}", refused.message);
-                self.answer_event(event, &answer)?;
-                Ok(ChatOutcome::refused(refused.message))
+                Ok(self.answer_with(event, &answer, ChatOutcome::refused(refused.message))?)
             }
             Err(failure) => Err(failure),
         }
@@ -272,9 +286,10 @@ impl DispatchTransaction<'_, '_> {
              further ones until then. Write again later."
         );
         self.post_notice(event, id, &text)?;
-        Ok(ChatOutcome::refused(format!(
+        let reason = format!(
             "{sender} wrote more than {most} messages within a minute (`messages_per_minute`)"
-        )))
+        );
+        Ok(ChatOutcome { notice: text, ..ChatOutcome::refused(reason) })
     }
 
     /// Refuses a message of which nothing is left.
@@ -374,6 +389,19 @@ impl DispatchTransaction<'_, '_> {
             Some(known) => self.add_user_message(event, &known.id, text),
             None => Ok(()),
         }
+    }
+
+    /// Answers an event: a command for its sender only, others at their place.
+    pub(super) fn answer_with(
+        &mut self,
+        event: &ChatEvent,
+        text: &str,
+        outcome: ChatOutcome,
+    ) -> Result<ChatOutcome, DatabaseError> {
+        if !matches!(event.content, ChatContent::Command { .. }) {
+            self.answer_event(event, text)?;
+        }
+        Ok(ChatOutcome { notice: self.redact_text(text), ..outcome })
     }
 
     /// Answers an event at its place.
@@ -489,7 +517,13 @@ fn log_event(event: &ChatEvent, policies: &[ChatPolicy<'_>], outcome: &ChatOutco
     }
 }
 
-/// Returns the name of a sender for records. The ID is what proves who it was.
-pub(super) fn sender_name(event: &ChatEvent) -> String {
-    format!("{} ({} {})", event.sender.name, event.platform, event.sender.id)
+/// Returns the name of a sender for records: that of a person of `notify.people`, or the one that the sender
+/// chose. The ID is what proves who it was.
+pub(super) fn sender_name(setup: &DaemonSetup, event: &ChatEvent) -> String {
+    let (platform, id) = (event.platform.as_str(), event.sender.id.as_str());
+    let notify = setup.root().and_then(|root| root.notify.as_ref());
+    let mut people = notify.iter().flat_map(|notify| &notify.people);
+    let person = people.find(|person| person.account(platform) == Some(id));
+    let name = person.map_or(event.sender.name.as_str(), |person| person.name.as_str());
+    format!("{name} ({platform} {id})")
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use heeler_connect::{ChatPlace, ChatPlatform, ChatPolicy, post_parts};
+use heeler_connect::{ChatPlace, ChatPlatform, ChatPolicy, has_wide_table, post_parts};
 use heeler_model::{Job, JobStatus};
 use heeler_store::{ChatMessageRecord, ConversationPlace, DatabaseError, InboxRecord};
 
@@ -19,6 +19,9 @@ const POSTS_MAX: usize = 10_000;
 
 /// Time within which the same failure is not posted again to a conversation.
 const SAME_FAILURE_PERIOD: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
+
+/// Most files of a job that are posted.
+const SENT_FILES_MAX: usize = 10;
 
 /// Longest error in a post, in characters.
 const ERROR_CHARS_MAX: usize = 500;
@@ -83,7 +86,8 @@ impl DispatchTransaction<'_, '_> {
         self.record_answer(job, platform, &place, &text)?;
         let at = job.head.finished_at.unwrap_or(self.now).as_millisecond();
         let reply_to = event.message_id.clone().filter(|_| !place.is_direct);
-        let actions = answer_posts(&policy, (platform, job.head.id.as_str()), text, reply_to);
+        let mut actions = answer_posts(&policy, (platform, job.head.id.as_str()), text, reply_to);
+        actions.extend(self.sent_file_posts(job));
         let count = actions.len();
         for (number, action) in actions.into_iter().enumerate() {
             let post = ChatPost {
@@ -98,6 +102,19 @@ impl DispatchTransaction<'_, '_> {
             self.add_chat_post(format!("chat {} {at} {number:06}/{count}", job.head.id), &post)?;
         }
         Ok(())
+    }
+
+    /// Returns the posts of the files that the agent sent.
+    fn sent_file_posts(&self, job: &Job) -> Vec<ChatPostAction> {
+        let sent = self.dir.sent_files(&job.head.id);
+        if sent.len() > SENT_FILES_MAX {
+            tracing::warn!(job = %job.head.id, "only {SENT_FILES_MAX} files of a job are posted");
+        }
+        let posts = sent.into_iter().take(SENT_FILES_MAX).filter_map(|sent| {
+            let (job, copy) = (job.head.id.clone(), sent.path.file_name()?.to_owned());
+            Some(ChatPostAction::SentFile { job, copy, name: sent.name })
+        });
+        posts.collect()
     }
 
     /// Returns the text that is posted at the end of a job, without secrets.
@@ -183,7 +200,9 @@ fn answer_posts(
         let is_reply = number == 0 || platform == ChatPlatform::Github;
         ChatPostAction::Say { text, reply_to: reply_to.clone().filter(|_| is_reply) }
     });
-    let file = is_long.then(|| {
+    // GitHub shows tables, and takes no files.
+    let is_wide = platform != ChatPlatform::Github && has_wide_table(&text);
+    let file = (is_long || is_wide).then(|| {
         let name = format!("answer-{job}.md");
         ChatPostAction::File { name, content: text.clone() }
     });

@@ -160,7 +160,8 @@ impl DispatchTransaction<'_, '_> {
         approval: &Approval,
         answer: ApprovalAnswer,
     ) -> Result<ChatOutcome, DispatchFailure> {
-        match self.answer_question(&approval.id, &answer, &sender_name(event)) {
+        let by = sender_name(&self.state.setup, event);
+        match self.answer_question(&approval.id, &answer, &by) {
             Ok(_) => {
                 let approval = approval.id.clone();
                 // The run receives it after the commit, as if it came from a terminal.

@@ -64,7 +64,7 @@ impl DispatchTransaction<'_, '_> {
         let message = SaidMessage {
             job: job.clone(),
             text: self.redact_text(prompt),
-            by: sender_name(event),
+            by: sender_name(&self.state.setup, event),
             platform: event.platform.to_string(),
             account: event.account.clone(),
             event_id: event.event_id.clone(),

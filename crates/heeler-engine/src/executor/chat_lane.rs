@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use heeler_connect::ChatPlatform;
 use heeler_model::error_chain;
 use heeler_store::{EffectRecord, StoreReader};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{EffectExecutor, ExecutorContext};
 use crate::chat::{
@@ -36,6 +36,9 @@ const PAGE_DELAY: Duration = Duration::from_millis(100);
 
 /// Delay until the result of a post is expected on record.
 const RECORD_DELAY: Duration = Duration::from_millis(50);
+
+/// Time by which the clocks of hosts may differ. A post that another host may have made is looked for.
+const HOST_CLOCK_DIFFERENCE_MAX: SignedDuration = SignedDuration::from_mins(10);
 
 /// Threads and progress of the posts.
 #[derive(Debug)]
@@ -231,15 +234,25 @@ impl PostPass {
             .ok()
     }
 
+    /// Returns the time by which the clock of the daemon that recorded a post may differ from this one.
+    fn clock_difference(&self) -> SignedDuration {
+        match self.shared.fleet.dir.host() {
+            Some(_) => HOST_CLOCK_DIFFERENCE_MAX,
+            None => SignedDuration::ZERO,
+        }
+    }
+
     /// Makes a post; returns false if it is tried again later.
     fn attempt(&self, reader: &StoreReader, effect: &EffectRecord, post: ChatPost) -> bool {
         let now = self.shared.fleet.now;
         let first_pass_at = lock(&self.progress).first_pass_at;
-        let is_own = first_pass_at.is_some_and(|at| effect.created_at > at);
+        let is_own = first_pass_at.is_some_and(|at| {
+            effect.created_at > at.checked_add(self.clock_difference()).unwrap_or(at)
+        });
         let is_first = effect.attempts == 0 && is_own;
-        let setup = self.shared.setup();
+        let (setup, dir) = (self.shared.setup(), &self.shared.fleet.dir);
         let context =
-            PostContext { setup: &setup, db: reader, connections: &self.connections, now };
+            PostContext { setup: &setup, db: reader, connections: &self.connections, dir, now };
         let outcome = execute_post(&context, (effect, &post), is_first);
         fault::reach(FaultPoint::ChatPosted);
         let state = match &outcome {

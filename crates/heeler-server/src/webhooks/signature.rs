@@ -55,6 +55,31 @@ pub(super) fn verify(
     Some(Sha256::digest(signature?).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+/// Signature of a call of Slack: `v0=` and the HMAC of `v0:TIME:BODY`, in hexadecimal.
+pub(super) struct SlackSignature<'h> {
+    time: &'h str,
+    signature: Vec<u8>,
+}
+
+impl<'h> SlackSignature<'h> {
+    /// Returns the headers if they have the right form and their time is near enough.
+    pub(super) fn read(headers: &'h HeaderMap, now: Timestamp) -> Option<SlackSignature<'h>> {
+        let text = |name: &str| headers.get(name)?.to_str().ok();
+        let time = text("x-slack-request-timestamp")?;
+        let at = Timestamp::from_second(time.parse().ok()?).ok()?;
+        let is_near = now.duration_since(at).unsigned_abs() <= TIME_TOLERANCE;
+        let signature = decode_hex(text("x-slack-signature")?.strip_prefix("v0=")?)?;
+        let is_whole = signature.len() == MAC_BYTES;
+        (is_near && is_whole).then_some(SlackSignature { time, signature })
+    }
+
+    /// Returns true if a body is signed with a secret.
+    pub(super) fn is_made_with(&self, secret: &str, body: &[u8]) -> bool {
+        let signed = [b"v0:", self.time.as_bytes(), b":", body];
+        verify_hmac(secret.as_bytes(), &signed, &self.signature)
+    }
+}
+
 fn hub_signature(headers: &HeaderMap) -> Option<Vec<u8>> {
     let text = headers.get(HUB_SIGNATURE)?.to_str().ok()?.strip_prefix("sha256=")?;
     decode_hex(text).filter(|signature| signature.len() == MAC_BYTES)

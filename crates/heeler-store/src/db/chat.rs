@@ -39,6 +39,11 @@ sql! {
         agent_session_id = COALESCE(?3, agent_session_id) WHERE id = ?1";
     ADD_MESSAGE = "INSERT INTO messaging_messages (session_id, role, content, timestamp, \
         platform_message_id) VALUES (?1, ?2, ?3, ?4, ?5)";
+    CONVERSATIONS = "SELECT id, platform, channel_id, thread_id, agent, agent_session_id, \
+        last_activity_at, message_count, active FROM messaging_sessions WHERE platform = ?1 \
+        ORDER BY platform, channel_id, thread_id, user_id LIMIT ?2";
+    MESSAGES = "SELECT id, role, content, timestamp FROM messaging_messages \
+        WHERE session_id = ?1 AND id < ?2 ORDER BY timestamp DESC, id DESC LIMIT ?3";
     LAST_ANSWER = "SELECT role, content, timestamp FROM messaging_messages WHERE session_id = ?1 \
         AND role = 'assistant' ORDER BY timestamp DESC, id DESC LIMIT 1";
     QUESTION = "SELECT approval_id, channel, platform, account, is_direct, asked_at, message_id, \
@@ -107,6 +112,22 @@ pub struct ChatMessageRecord {
     pub role: String,
     pub content: String,
     pub at: Timestamp,
+}
+
+/// A conversation of an agent with people, as it is listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedConversation {
+    pub id: String,
+    /// Place: `platform/chat[/thread]`.
+    pub channel: String,
+    /// Agent; `None` for conversations of Last Light.
+    pub agent: Option<String>,
+    /// ID of the agent's session.
+    pub session: Option<String>,
+    pub last_activity_at: Timestamp,
+    pub message_count: i64,
+    /// False if a person has ended it.
+    pub is_active: bool,
 }
 
 /// A question that was posted to a chat.
@@ -200,6 +221,51 @@ impl StateDatabase {
                 content: columns.get()?,
                 at: columns.time()?,
             })
+        })
+    }
+
+    /// Lists the conversations on a platform, in the order of their places.
+    pub fn listed_conversations(
+        &self,
+        platform: &str,
+        limit: usize,
+    ) -> Result<Vec<ListedConversation>, DatabaseError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let params = params![platform, limit];
+        query_all(&self.conn, CONVERSATIONS, params, "list conversations", |row| {
+            let mut columns = ColumnReader::new("messaging_sessions", row);
+            let id = columns.get()?;
+            let place = (columns.get::<String>()?, columns.get::<String>()?);
+            let thread = columns.get::<Option<String>>()?.filter(|thread| !thread.is_empty());
+            Ok(ListedConversation {
+                id,
+                channel: match thread {
+                    Some(thread) => format!("{}/{}/{thread}", place.0, place.1),
+                    None => format!("{}/{}", place.0, place.1),
+                },
+                agent: columns.get()?,
+                session: columns.get()?,
+                last_activity_at: columns.time()?,
+                message_count: columns.get::<Option<i64>>()?.unwrap_or(0),
+                is_active: columns.flag()?,
+            })
+        })
+    }
+
+    /// Lists messages of a conversation with numbers below one, newest first.
+    pub fn conversation_messages(
+        &self,
+        conversation: &str,
+        before: i64,
+        limit: usize,
+    ) -> Result<Vec<(i64, ChatMessageRecord)>, DatabaseError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let params = params![conversation, before, limit];
+        query_all(&self.conn, MESSAGES, params, "list messages", |row| {
+            let mut columns = ColumnReader::new("messaging_messages", row);
+            let number = columns.get()?;
+            let (role, content, at) = (columns.get()?, columns.get()?, columns.time()?);
+            Ok((number, ChatMessageRecord { role, content, at }))
         })
     }
 

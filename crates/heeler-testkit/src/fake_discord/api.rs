@@ -99,6 +99,9 @@ impl DiscordState {
                 let flags = if self.reads_content { 1 << 19 } else { 0 };
                 Ok(json!({"id": self.bot, "flags": flags}))
             }
+            (_, ["applications", app, scope @ .., "commands"]) if *app == self.bot => {
+                self.serve_commands(method, &scope.join("/"), body)
+            }
             ("GET", ["gateway", "bot"]) => Ok(json!({
                 "url": self.gateway_url, "shards": 1,
                 "session_start_limit": {"total": 1000, "remaining": 999, "reset_after": 0},
@@ -121,6 +124,26 @@ impl DiscordState {
             }
             _ => Err((404, "404: Not Found")),
         }
+    }
+
+    /// Lists or replaces the commands of a scope, with the fields that Discord adds.
+    fn serve_commands(&mut self, method: &str, scope: &str, body: &Json) -> DiscordResult {
+        if method == "PUT" {
+            let mut commands = body.as_array().ok_or((400, "Invalid Form Body"))?.clone();
+            for command in &mut commands {
+                let is_named = command["name"].as_str().is_some_and(|name| {
+                    (1..=32).contains(&name.len()) && !name.contains(char::is_whitespace)
+                });
+                if !is_named || command["description"].as_str().is_none_or(str::is_empty) {
+                    return Err((400, "Invalid Form Body"));
+                }
+                command["id"] = json!(self.new_snowflake());
+                command["application_id"] = json!(self.bot);
+                command["version"] = json!("1");
+            }
+            self.commands.insert(scope.to_owned(), commands);
+        }
+        Ok(json!(self.commands.get(scope).cloned().unwrap_or_default()))
     }
 
     fn post(&mut self, channel: &str, body: &Json) -> DiscordResult {

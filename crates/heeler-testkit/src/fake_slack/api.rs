@@ -156,6 +156,11 @@ impl SlackState {
                 self.whispers.push((text("user"), text("text")));
                 Ok(json!({}))
             }
+            "assistant.threads.setStatus" if self.scopes.contains("assistant:write") => {
+                self.statuses.push((text("channel_id"), text("thread_ts")));
+                Ok(json!({}))
+            }
+            "assistant.threads.setStatus" => Err("missing_scope"),
             "conversations.history" | "conversations.replies" if text("channel").is_empty() => {
                 Err("invalid_arguments")
             }

@@ -1,7 +1,9 @@
 //! Delivery of events to sockets.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ring::hmac;
 use serde_json::{Value as Json, json};
 
 use super::{SharedSlack, SlackSocketState, SlackState};
@@ -15,6 +17,30 @@ const SOCKETS_MAX: usize = 10;
 
 /// Interval of pings.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
+
+/// A call of an app that takes events by HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlackHttpCall {
+    /// Headers, with the signature.
+    pub headers: Vec<(&'static str, String)>,
+    pub body: String,
+}
+
+/// Makes calls: returns status and body of the response, or `None` without one.
+type CallMaker = Arc<dyn Fn(&SlackHttpCall) -> Option<(u16, String)> + Send + Sync>;
+
+/// An app that takes events by HTTP.
+#[derive(Clone)]
+pub(super) struct CalledApp {
+    pub(super) secret: String,
+    pub(super) make_call: CallMaker,
+}
+
+impl std::fmt::Debug for CalledApp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CalledApp")
+    }
+}
 
 /// An event on its way.
 #[derive(Debug)]
@@ -34,16 +60,18 @@ impl SlackDelivery {
     }
 
     fn attempts_max(&self) -> u32 {
-        // A click is shown as failed and not repeated.
-        if self.kind == "interactive" { 1 } else { ATTEMPTS_MAX }
+        // A click or command is shown as failed and not repeated.
+        if self.kind == "events_api" { ATTEMPTS_MAX } else { 1 }
     }
 }
 
 impl SlackState {
     pub(super) fn add_event(&mut self, event: Json) {
         let id = format!("Ev{}", self.new_id());
-        let payload =
-            json!({"type": "event_callback", "event_id": id, "team_id": "T1", "event": event});
+        let payload = json!({
+            "type": "event_callback", "event_id": id, "team_id": "T1", "api_app_id": "A0TEST",
+            "event": event,
+        });
         self.add_delivery("events_api", payload);
     }
 
@@ -51,10 +79,84 @@ impl SlackState {
         self.add_delivery("interactive", payload);
     }
 
+    pub(super) fn add_command(&mut self, payload: Json) {
+        self.add_delivery("slash_commands", payload);
+    }
+
     fn add_delivery(&mut self, kind: &'static str, payload: Json) {
         let delivery =
             SlackDelivery { kind, payload, attempts: 0, envelope: None, is_acknowledged: false };
         self.deliveries.push(delivery);
+    }
+
+    /// Returns a call with a payload, signed at a time.
+    pub(super) fn http_call(
+        &self,
+        (kind, payload, retry): (&str, &Json, u32),
+        age: i64,
+    ) -> SlackHttpCall {
+        let (content_type, body) = match kind {
+            "events_api" => ("application/json", payload.to_string()),
+            kind => {
+                let mut form = url::form_urlencoded::Serializer::new(String::new());
+                match kind {
+                    "interactive" => drop(form.append_pair("payload", &payload.to_string())),
+                    _ => payload.as_object().unwrap().iter().for_each(|(name, value)| {
+                        form.append_pair(name, value.as_str().unwrap_or_default());
+                    }),
+                }
+                ("application/x-www-form-urlencoded", form.finish())
+            }
+        };
+        let secret = self.called.as_ref().map(|app| app.secret.clone()).unwrap_or_default();
+        let seconds = i64::try_from(self.began.elapsed().as_secs()).unwrap();
+        let time = (self.started_at + seconds - age).to_string();
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+        let tag = hmac::sign(&key, format!("v0:{time}:{body}").as_bytes());
+        let hex: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut headers = vec![
+            ("content-type", content_type.to_owned()),
+            ("x-slack-request-timestamp", time),
+            ("x-slack-signature", format!("v0={hex}")),
+        ];
+        if retry > 0 {
+            headers.push(("x-slack-retry-num", retry.to_string()));
+            headers.push(("x-slack-retry-reason", "http_timeout".to_owned()));
+        }
+        SlackHttpCall { headers, body }
+    }
+
+    /// Returns the calls that are due, with their envelopes, if the app takes events by HTTP.
+    pub(super) fn take_calls(&mut self) -> Vec<(CalledApp, String, SlackHttpCall)> {
+        let Some(app) = self.called.clone() else { return Vec::new() };
+        let (now, ack_time) = (Instant::now(), self.ack_time);
+        let mut due = Vec::new();
+        for delivery in &mut self.deliveries {
+            if delivery.envelope.as_ref().is_some_and(|(_, until)| *until <= now) {
+                delivery.envelope = None;
+            }
+            if delivery.has_ended() || delivery.envelope.is_some() {
+                continue;
+            }
+            let retry = delivery.attempts;
+            delivery.attempts += 1;
+            self.last_id += 1;
+            let id = format!("call-{}", self.last_id);
+            delivery.envelope = Some((id.clone(), now + ack_time));
+            due.push((id, delivery.kind, delivery.payload.clone(), retry));
+        }
+        let calls = due.into_iter().map(|(id, kind, payload, retry)| {
+            let call = self.http_call((kind, &payload, retry), 0);
+            (app.clone(), id, call)
+        });
+        calls.collect()
+    }
+
+    /// Takes the response to a call.
+    pub(super) fn take_response(&mut self, envelope: &str, response: Option<(u16, String)>) {
+        if let Some((200, body)) = response {
+            self.acknowledge(envelope, &serde_json::from_str(&body).unwrap_or_default());
+        }
     }
 
     /// Sends what is due to one of the sockets each.
@@ -104,7 +206,8 @@ impl SlackState {
         }
     }
 
-    fn acknowledge(&mut self, envelope: &str) {
+    fn acknowledge(&mut self, envelope: &str, answer: &Json) {
+        self.command_answers.extend(answer["text"].as_str().map(str::to_owned));
         let sent = self.sent.remove(envelope);
         self.ack_times.extend(sent.map(|at| at.elapsed()));
         if self.lost_acks > 0 {
@@ -147,7 +250,7 @@ impl SocketService for SharedSlack {
     fn take_text(&self, _: u64, text: &str) {
         let frame: Json = serde_json::from_str(text).unwrap_or_default();
         let envelope = frame["envelope_id"].as_str().unwrap_or_default().to_owned();
-        self.lock().acknowledge(&envelope);
+        self.lock().acknowledge(&envelope, &frame["payload"]);
         self.changed.notify_all();
     }
 

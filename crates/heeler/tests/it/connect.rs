@@ -167,7 +167,10 @@ fn discord_is_set_up_step_by_step() {
     assert!(said.contains("Message Content Intent"), "{said}");
     fake.set_reads_content(true);
     let said = connect(&herd, &[], 2);
-    assert!(said.contains("client_id=900000&scope=bot&permissions="), "{said}");
+    assert!(
+        said.contains("client_id=900000&scope=bot+applications.commands&permissions="),
+        "{said}"
+    );
     let said = connect(&herd, &["--channel", "500"], 0);
     assert!(said.contains("channels: [{id: '500', mode: mention}]"), "{said}");
     assert!(fake.posts()[0].text.contains("Heeler is connected"), "{:?}", fake.posts());

@@ -312,3 +312,57 @@ fn a_message_on_discord_has_one_job_and_one_answer_wherever_the_daemon_dies() {
         }
     }
 }
+
+#[test]
+fn commands_are_registered_once_and_answered_for_their_user_only() {
+    let discord = fake();
+    let settings =
+        "output: {progress_indicator: false, typing_indicator: false, acknowledge_emoji: ''}
+        operators: ['7001']
+        command_registration: {scope: guild, guild_id: '1'}
+        skills: [{name: review, description: Reviews a change}]";
+    let herd = herd_with(&discord, "{say: 'Turn {turn}: {prompt}'}", settings);
+    let (mut life, _client) = herd.begin(&[]);
+    discord.wait_until_connected();
+    let registered = wait_for("the commands", || {
+        let commands = discord.commands("guilds/1");
+        (!commands.is_empty()).then_some(commands)
+    });
+    let mut names: Vec<&str> = registered.iter().map(|it| it["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    let expected = [
+        "agents", "approve", "deny", "help", "jobs", "new", "retry", "session", "skill", "status",
+        "stop", "usage",
+    ];
+    assert_eq!(names, expected);
+    let skill = registered.iter().find(|it| it["name"] == "skill").unwrap();
+    assert_eq!(skill["options"][0]["choices"][0]["value"], "review", "{skill}");
+
+    discord.command(CHANNEL, BOB, "status", &[]);
+    let answers = discord.wait_for_answers(1);
+    assert_eq!(answers[0], "coder has nothing to do in this conversation.");
+    let used = discord.command(CHANNEL, BOB, "skill", &[("name", "review"), ("input", "src")]);
+    assert_eq!(discord.wait_for_answers(2)[1], "I begin with `/review src`.");
+    assert_eq!(wait_for_posts(&discord, 1)[0].text, "Turn 1: [user7002] /review src");
+    let taken = wait_for("the record", || record(&herd, &format!("command:{used}")));
+    assert_eq!(taken.outcome, "job");
+    // Only operators may begin a new session, and a list of commands cannot be left by writing.
+    discord.command(CHANNEL, BOB, "new", &[]);
+    let answers = discord.wait_for_answers(3);
+    assert_eq!(answers[2], "You may not do that here. Your ID is 7002.");
+    discord.command(CHANNEL, ANN, "new", &[]);
+    assert_eq!(discord.wait_for_answers(4)[3], "The next message begins a new session.");
+    discord.command("72", EVE, "stop", &[]);
+    assert!(discord.wait_for_answers(5)[4].contains("dm.allowlist"));
+    discord.command(CHANNEL, BOB, "skill", &[("name", "erase"), ("input", "all")]);
+    assert!(discord.wait_for_answers(6)[5].contains("`/status`"), "an unknown skill is no work");
+    assert_eq!((discord.posts().len(), jobs(&herd).len()), (1, 1));
+
+    // The next daemon finds them registered.
+    life.kill();
+    let (_life, _client) = herd.begin(&[]);
+    discord.wait_until_connected();
+    let reads = "GET /applications/900000/guilds/1/commands";
+    wait_for("the second look", || (discord.calls(reads).len() == 2).then_some(()));
+    assert_eq!(discord.calls("PUT /applications/").len(), 1);
+}

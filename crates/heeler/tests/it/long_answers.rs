@@ -78,3 +78,20 @@ fn a_long_answer_on_slack_is_a_file_if_the_app_may_post_files_and_text_otherwise
     assert_eq!(files, [answer.as_str()], "{posts:?}");
     assert_eq!(posts.len(), first + 2, "{posts:?}");
 }
+
+#[test]
+fn a_table_has_aligned_columns_and_a_wide_one_is_a_file_too() {
+    let fake = discord::fake();
+    let table = |cell: &str| format!("| a | b |\n|---|---|\n| {cell} | x |");
+    let wide = table(&"w".repeat(120));
+    let answer = format!("Small:\n\n{}\n\nWide:\n\n{wide}", table("cell"));
+    let steps = format!("{{say: {}}}", serde_json::to_string(&answer).unwrap());
+    let herd = discord::herd(&fake, &steps);
+    let (_life, _client) = herd.begin(&[]);
+    fake.wait_until_connected();
+    fake.say(discord::ANN_DIRECT, discord::ANN, "go");
+    let posts = fake.wait_for("posts", |posts| (posts.len() >= 2).then(|| posts.to_vec()));
+    let expected = "```\na    | b\n-----+--\ncell | x\n```";
+    assert!(posts[0].text.contains(expected) && posts[0].text.contains(&wide), "{posts:?}");
+    assert_eq!(posts[1].file.as_deref(), Some(answer.as_str()));
+}

@@ -408,3 +408,81 @@ fn a_silent_socket_is_given_up_and_replaced() {
     assert_eq!(wait_for_posts(&slack, 2)[1].text, "heard after");
     wait_for("a connected link", || link(&herd).filter(|it| it["state"] == "connected"));
 }
+
+#[test]
+fn a_slash_command_is_answered_for_its_user_and_covers_the_threads_of_a_channel() {
+    let slack = fake();
+    let herd = herd_with(&slack, "{hang: true}", &format!("operators: [{ANN}]"));
+    let (_life, _client) = herd.begin(&[]);
+    slack.wait_for_sockets(1);
+    slack.command(CHANNEL, BOB, "/heeler", "status");
+    let answers = slack.wait_for_command_answers(1);
+    assert_eq!(answers[0], "coder has nothing to do in this conversation.");
+    let threads = [slack.say(CHANNEL, BOB, "<@UBOT> one"), slack.say(CHANNEL, BOB, "<@UBOT> two")];
+    threads.iter().for_each(|ts| assert_eq!(wait_for_event(&herd, CHANNEL, ts).outcome, "job"));
+    slack.command(CHANNEL, BOB, "/heeler", "stop");
+    let answers = slack.wait_for_command_answers(2);
+    assert_eq!(answers[1], "You may not do that here. Your ID is UBOB.");
+    let used = slack.command(CHANNEL, ANN, "/stop", "");
+    assert_eq!(slack.wait_for_command_answers(3)[2], "Stopping 2 jobs.");
+    assert_eq!(record(&herd, &format!("command:{used}")).unwrap().outcome, "command");
+    let posts = wait_for_posts(&slack, 2);
+    assert!(posts.iter().all(|post| post.text == "Stopped."), "{posts:?}");
+    slack.command(CHANNEL, ANN, "/heeler", "new");
+    assert!(slack.wait_for_command_answers(4)[3].contains("in the thread"));
+    slack.command(CHANNEL, BOB, "/heeler", "tell me a joke");
+    assert!(slack.wait_for_command_answers(5)[4].contains("`/status`"), "it is no command");
+    slack.command("DEVE", EVE, "/heeler", "status");
+    assert!(slack.wait_for_command_answers(6)[5].contains("dm.allowlist"));
+    slack.command("C0999", BOB, "/heeler", "status");
+    assert_eq!(slack.wait_for_command_answers(7)[6], "I do not answer in this channel.");
+    assert_eq!(jobs(&herd).len(), 2);
+    assert!(slack.posts().len() == 2, "{:?}", slack.posts());
+}
+
+#[test]
+fn what_was_said_is_listed_searched_and_exported() {
+    let slack = fake();
+    let herd = herd(&slack, "{say: 'heard {prompt}'}");
+    let (_life, _client) = herd.begin(&[]);
+    slack.wait_for_sockets(1);
+    let root = slack.say(CHANNEL, BOB, "<@UBOT> fix the Build");
+    wait_for_posts(&slack, 1);
+    slack.say(ANN_DIRECT, ANN, "hello");
+    wait_for_posts(&slack, 2);
+    let run = |args: &[&str]| {
+        let output = herd.command("messages").args(args).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (_, listed) = run(&[]);
+    assert!(listed.contains("slack/DANN") && listed.contains(&format!("slack/{CHANNEL}/{root}")));
+    let (code, said) = run(&["slack/C0001"]);
+    assert_eq!(code, Some(0));
+    assert!(said.contains("fix the Build") && said.contains("coder:"), "{said}");
+    assert!(!said.contains("hello"), "{said}");
+    let (_, found) = run(&["--search", "the build", "--json"]);
+    let lines: Vec<Json> = found.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let roles: Vec<_> = lines.iter().map(|it| it["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant"], "{found}");
+    assert_eq!(lines[0]["agent"], "coder");
+    let (code, last) = run(&["slack/DANN", "-n", "1", "--json"]);
+    assert_eq!((code, last.lines().count()), (Some(0), 1));
+    assert!(last.contains("heard hello"), "{last}");
+    assert_eq!(run(&["--search", "nothing of this"]).0, Some(1));
+}
+
+#[test]
+fn a_thread_shows_that_the_agent_works_if_the_app_may_show_it() {
+    let slack = fake();
+    slack.set_scopes("chat:write,assistant:write");
+    let settings = "output: {progress_indicator: false, typing_indicator: true}";
+    let herd = herd_with(&slack, "{hang: true}", settings);
+    let (_life, _client) = herd.begin(&[]);
+    slack.wait_for_sockets(1);
+    let root = slack.say(CHANNEL, BOB, "<@UBOT> go");
+    wait_for("the status", || {
+        slack.statuses().contains(&(CHANNEL.to_owned(), root.clone())).then_some(())
+    });
+    slack.reply(CHANNEL, &root, BOB, "!stop");
+    slack.wait_for("the end", |posts| posts.iter().find(|it| it.text == "Stopped.").map(drop));
+}

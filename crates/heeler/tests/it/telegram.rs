@@ -103,6 +103,11 @@ fn a_message_becomes_a_job_and_its_answer_is_posted() {
     let first = telegram.say(ANN, "fix the build");
     let posts = wait_for_posts(&telegram, 1);
     assert_eq!(posts[0].chat, ANN.to_string());
+    let menu = telegram.commands();
+    assert!(
+        menu.contains(&"status".to_owned()) && !menu.contains(&"approve".to_owned()),
+        "{menu:?}"
+    );
     assert_eq!(posts[0].text, "Turn 1: fix the build, before nothing.");
     let record = wait_for_event(&herd, first);
     assert_eq!((record.outcome.as_str(), record.channel.as_str()), ("job", "telegram/42"));

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use heeler_config::{AgentConfig, SlackConfig};
+use heeler_config::{AgentConfig, SlackConfig, SlackTransport};
 use heeler_connect::{
     ChatPlace, ChatPlatform, OutgoingPost, PostMark, SlackBot, SlackTokens, is_slack_bot_token,
     slack_account,
@@ -29,10 +29,11 @@ const MANIFEST: &str = "\
 display_information: {name: Heeler}
 features:
   bot_user: {display_name: Heeler, always_online: true}
+  slash_commands: [{command: /heeler, description: Status and commands of the agents, usage_hint: help, should_escape: false}]
   app_home: {messages_tab_enabled: true, messages_tab_read_only_enabled: false}
 oauth_config:
   scopes:
-    bot: [app_mentions:read, chat:write, files:read, files:write, im:history, channels:history, groups:history, users:read]
+    bot: [app_mentions:read, chat:write, commands, files:read, files:write, im:history, channels:history, groups:history, users:read]
 settings:
   event_subscriptions:
     bot_events: [app_mention, message.im, message.channels, message.groups]
@@ -53,9 +54,16 @@ pub(super) fn run(context: &CommandContext, args: &ConnectChannelArgs) -> Comman
     let api_url = settings.map_or(API_URL, |slack| slack.api_url.as_str());
     let bot = SlackBot::new(api_url, tokens);
     let user = bot.own_user().map_err(check_failed)?;
-    bot.open_socket().map_err(check_failed)?;
     let (name, team) = (output::one_line(&user.name), output::one_line(&user.team));
-    output::print_line(format!("Both tokens are valid: the app is @{name} in {team}."))?;
+    match is_called(settings) {
+        true => output::print_line(format!(
+            "The token is valid: the app is @{name} in {team}. It calls the daemon at /hooks/slack."
+        ))?,
+        false => {
+            bot.open_socket().map_err(check_failed)?;
+            output::print_line(format!("Both tokens are valid: the app is @{name} in {team}."))?;
+        }
+    }
     check_scopes(&bot)?;
     let listed: Vec<&str> =
         settings.iter().flat_map(|it| &it.channels).map(|it| it.id.as_str()).collect();
@@ -79,13 +87,23 @@ pub(super) fn run(context: &CommandContext, args: &ConnectChannelArgs) -> Comman
     }
 }
 
+/// Returns true if the app delivers events by HTTP.
+fn is_called(settings: Option<&SlackConfig>) -> bool {
+    settings.is_some_and(|slack| slack.events == SlackTransport::Http)
+}
+
 /// Returns the tokens; prints the steps if one is missing.
 fn find_tokens(
     settings: Option<&SlackConfig>,
     env: &BTreeMap<String, String>,
 ) -> CommandResult<Option<SlackTokens>> {
     let bot_variable = settings.map_or(BOT_VARIABLE, |slack| slack.bot_token_env.as_str());
-    let app_variable = settings.map_or(APP_VARIABLE, |slack| slack.app_token_env.as_str());
+    let is_called = is_called(settings);
+    // An app that calls the daemon has a signing secret in place of an app token.
+    let app_variable = settings.map_or(APP_VARIABLE, |slack| match slack.events {
+        SlackTransport::Socket => slack.app_token_env.as_str(),
+        SlackTransport::Http => slack.signing_secret_env.as_str(),
+    });
     let token = |variable: &str| {
         env.get(variable).map(|token| token.trim()).filter(|token| !token.is_empty())
     };
@@ -109,7 +127,7 @@ fn find_tokens(
     if !is_slack_bot_token(bot_token) {
         return wrong(bot_variable, "a bot token, such as xoxb-1-2-abc");
     }
-    if slack_account(app_token).is_none() {
+    if !is_called && slack_account(app_token).is_none() {
         return wrong(app_variable, "an app token, such as xapp-1-A012ABC-3-abc");
     }
     Ok(Some(SlackTokens {
