@@ -69,9 +69,7 @@ impl ConfigFileRecorder {
         if self.drafts.is_empty() {
             return None;
         }
-        // A file that does not exist yet has no real path.
-        let real = path.canonicalize_utf8().unwrap_or_else(|_| normalize(path));
-        self.drafts.get(&real)
+        self.drafts.get(&real_path(path))
     }
 
     /// Records a file that decides what runs but is not loaded: a program that the config names, or
@@ -85,7 +83,7 @@ impl ConfigFileRecorder {
     pub fn list_workflows(&self, folder: &Utf8Path) -> Vec<Utf8PathBuf> {
         let mut files = list_workflow_files(folder);
         files.retain(|file| self.draft(file) != Some(&None));
-        let real = folder.canonicalize_utf8().unwrap_or_else(|_| normalize(folder));
+        let real = real_path(folder);
         for (path, _) in self.drafts.iter().filter(|(_, text)| text.is_some()) {
             // A draft is a file of the folder itself.
             let Some(name) = path.strip_prefix(&real).ok().filter(|name| is_workflow_file(name))
@@ -183,6 +181,15 @@ pub(crate) fn program_content(path: &Utf8Path) -> ConfigFileContent {
 /// Returns the content of one file.
 pub(crate) fn file_content_of_kind(kind: ConfigFileKind, path: &Utf8Path) -> ConfigFileContent {
     file_content(kind, &read_bytes(path))
+}
+
+/// Resolves the links in a path, of which the last parts need not exist yet.
+fn real_path(path: &Utf8Path) -> Utf8PathBuf {
+    let real = path.ancestors().find_map(|above| {
+        let real = above.canonicalize_utf8().ok()?;
+        Some(real.join(path.strip_prefix(above).ok()?))
+    });
+    normalize(&real.unwrap_or_else(|| path.to_owned()))
 }
 
 /// Removes `.` from a path, so that a file has one name in a record.
@@ -320,6 +327,31 @@ mod tests {
         assert!(content.covers(&read_content_again(&content)));
         std::fs::write(&missing, "").unwrap();
         assert!(!content.covers(&read_content_again(&content)), "a new file is noticed");
+    }
+
+    #[test]
+    fn drafts_are_files_that_come_and_go_also_behind_a_link() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8Path::from_path(temp.path()).unwrap().canonicalize_utf8().unwrap();
+        let (real, link) = (root.join("real/workflows"), root.join("link"));
+        std::fs::create_dir_all(&real).unwrap();
+        std::os::unix::fs::symlink(root.join("real"), &link).unwrap();
+        std::fs::write(real.join("old.yaml"), "old").unwrap();
+        let drafts = [
+            (real.join("new.yaml"), Some("new".to_owned())),
+            (real.join("old.yaml"), None),
+            (root.join("elsewhere.yaml"), Some(String::new())),
+            (root.join("real/none/new.yaml"), Some("there".to_owned())),
+        ];
+        let recorder = ConfigFileRecorder::with_drafts(drafts.into());
+        let folder = link.join("workflows");
+        assert_eq!(recorder.list_workflows(&folder), [folder.join("new.yaml")]);
+        assert_eq!(recorder.read_text(&folder.join("new.yaml")).unwrap(), "new");
+        let gone = recorder.read_text(&folder.join("old.yaml")).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+        let none = link.join("none");
+        assert_eq!(recorder.list_workflows(&none), [none.join("new.yaml")]);
+        assert_eq!(recorder.read_text(&none.join("new.yaml")).unwrap(), "there");
     }
 
     #[test]
