@@ -197,4 +197,6 @@ pub use web::{WebOrigin, WebPort};
 pub use words::UnknownWordError;
 pub use work_source::{RepoName, WorkAuth, WorkLabels, WorkSource, WorkSourceType};
 pub use yaml::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX, TEXT_BYTES_MAX};
-pub use yaml_edit::{YamlEditError, YamlPathStep, read_yaml_values, set_yaml_value};
+pub use yaml_edit::{
+    EDITED_BYTES_MAX, YamlEditError, YamlPathStep, read_yaml_values, set_yaml_value,
+};

@@ -11,6 +11,9 @@ use crate::reader::{ConfigDialect, ConfigReader};
 use crate::yaml::{self, YamlKind, YamlNode};
 use crate::yaml_emit::{block_entry, block_item, flow_entry, flow_value, plain_or_quoted};
 
+/// Largest text that is edited. The search for brackets takes quadratic time in the worst case.
+pub const EDITED_BYTES_MAX: usize = 128 << 10;
+
 /// Step from a value to a part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum YamlPathStep {
@@ -22,13 +25,15 @@ pub enum YamlPathStep {
 /// Reason for which a text cannot be changed automatically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum YamlEditError {
-    #[error("the file has faults")]
+    #[error("the text is not valid YAML")]
     Faulty,
-    #[error("the value to change is part of something that is neither a map nor a list")]
+    #[error("the text is larger than {EDITED_BYTES_MAX} bytes")]
+    TooLarge,
+    #[error("the parent of the value is neither a map nor a list")]
     NoContainer,
     #[error("there is no such value")]
     NotFound,
-    #[error("its layout is not supported")]
+    #[error("this layout of YAML cannot be edited automatically")]
     Layout,
 }
 
@@ -45,6 +50,9 @@ pub fn set_yaml_value(
     path: &[YamlPathStep],
     value: &Json,
 ) -> Result<String, YamlEditError> {
+    if text.len() > EDITED_BYTES_MAX {
+        return Err(YamlEditError::TooLarge);
+    }
     let tree = parse(text).ok_or(YamlEditError::Faulty)?;
     let before = to_json(&tree);
     // A file keeps its line ends; a mixed file would be shown as changed everywhere.
@@ -169,6 +177,18 @@ impl<'t> YamlEditor<'t> {
         let Some((first, deeper)) = missing.split_first() else {
             return self.replace(found, value).ok_or(YamlEditError::Layout);
         };
+        // A list has no gaps: a new item follows the last one.
+        let count = match &container.kind {
+            YamlKind::List(items) => items.len(),
+            _ => 0,
+        };
+        let is_next = |step: &YamlPathStep, count: usize| match step {
+            YamlPathStep::Key(_) => true,
+            YamlPathStep::Index(at) => *at == count,
+        };
+        if !is_next(first, count) || !deeper.iter().all(|step| is_next(step, 0)) {
+            return Err(YamlEditError::NotFound);
+        }
         let added = deeper.iter().rev().fold(value.clone(), |inner, step| match step {
             YamlPathStep::Key(key) => Json::Object(Map::from_iter([(key.clone(), inner)])),
             YamlPathStep::Index(_) => Json::Array(vec![inner]),
@@ -400,29 +420,32 @@ impl<'t> YamlEditor<'t> {
 
     /// Returns the position of the bracket that opens a collection.
     fn bracket_before(&self, node: &YamlNode) -> Option<usize> {
-        let is_empty = match &node.kind {
-            YamlKind::Map(entries) => entries.is_empty(),
-            YamlKind::List(items) => items.is_empty(),
-            YamlKind::Null | YamlKind::Scalar(_) => return None,
-        };
-        if is_empty {
-            return Some(node.at.start);
-        }
-        // Its span is that of its first value, which may begin with a bracket itself.
-        let first = match &node.kind {
-            YamlKind::List(items) => self.start_of(&items[0]),
-            _ => node.at.start,
-        };
-        let before = self.text.get(..first)?.trim_end();
-        before.ends_with(['{', '[']).then(|| before.len() - 1)
+        let (start, has_bracket) = self.opening(node);
+        has_bracket.then_some(start)
     }
 
     /// Returns the beginning of a value, with the bracket of a collection.
     fn start_of(&self, node: &YamlNode) -> usize {
-        self.bracket_before(node).unwrap_or(match &node.kind {
-            YamlKind::List(items) if !items.is_empty() => self.start_of(&items[0]),
-            _ => node.at.start,
-        })
+        self.opening(node).0
+    }
+
+    /// Returns the beginning of a value, and whether a bracket is there.
+    fn opening(&self, node: &YamlNode) -> (usize, bool) {
+        // The span of a collection is that of its first value, which may begin with a bracket itself.
+        let (first, bracket) = match &node.kind {
+            YamlKind::Null | YamlKind::Scalar(_) => return (node.at.start, false),
+            YamlKind::Map(entries) if entries.is_empty() => return (node.at.start, true),
+            YamlKind::Map(_) => (node.at.start, '{'),
+            YamlKind::List(items) => match items.first() {
+                None => return (node.at.start, true),
+                Some(item) => (self.start_of(item), '['),
+            },
+        };
+        let before = self.text.get(..first).unwrap_or_default().trim_end();
+        match before.ends_with(bracket) {
+            true => (before.len() - 1, true),
+            false => (first, false),
+        }
     }
 
     /// Returns the end of a value, with the bracket of a collection. The end of a block scalar

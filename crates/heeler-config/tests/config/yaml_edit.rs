@@ -1,7 +1,9 @@
 //! Changes of single values in a text with comments.
 
 use expect_test::{Expect, expect};
-use heeler_config::{YamlPathStep, read_yaml_values, set_yaml_value};
+use heeler_config::{
+    EDITED_BYTES_MAX, YamlEditError, YamlPathStep, read_yaml_values, set_yaml_value,
+};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
@@ -306,24 +308,49 @@ fn empty_values_and_files_are_filled() {
 fn an_edit_that_would_change_something_else_is_refused() {
     let check =
         |text: &str, steps: Json, expect: Expect| check_text(text, &steps, &json!("x"), &expect);
-    check("a: &it {b: 1}\nc: *it\n", json!(["c", "b"]), expect!["its layout is not supported"]);
+    check(
+        "a: &it {b: 1}\nc: *it\n",
+        json!(["c", "b"]),
+        expect!["this layout of YAML cannot be edited automatically"],
+    );
     check(
         "base: &it\n  b: 1\nc:\n  <<: *it\n",
         json!(["c", "b"]),
-        expect!["its layout is not supported"],
+        expect!["this layout of YAML cannot be edited automatically"],
     );
     check(
         "a: text\n",
         json!(["a", "b"]),
-        expect!["the value to change is part of something that is neither a map nor a list"],
+        expect!["the parent of the value is neither a map nor a list"],
     );
     check(
         "a: [1]\n",
         json!(["a", "b"]),
-        expect!["the value to change is part of something that is neither a map nor a list"],
+        expect!["the parent of the value is neither a map nor a list"],
     );
-    check("a: [\n", json!(["a"]), expect!["the file has faults"]);
-    check("a: [1]\n", json!(["a", 4]), expect!["its layout is not supported"]);
+    check("a: [\n", json!(["a"]), expect!["the text is not valid YAML"]);
+    check("a: [1]\n", json!(["a", 4]), expect!["there is no such value"]);
+    check("", json!(["a", 1]), expect!["there is no such value"]);
+    check("a: [1]\n", json!(["a", 1, "b", 7]), expect!["there is no such value"]);
+}
+
+#[test]
+fn no_text_or_path_takes_the_editor_long() {
+    let set = |text: &str, steps: Json| set_yaml_value(text, &path(&steps), &json!(1));
+    for index in [1_u64 << 40, u64::MAX] {
+        assert_eq!(set("a: [1]", json!(["a", index])), Err(YamlEditError::NotFound));
+        assert_eq!(set("", json!(["a", index])), Err(YamlEditError::NotFound));
+    }
+    // Each further level must not double the time.
+    let deep = format!("a: {}1{}\n", "[".repeat(60), "]".repeat(60));
+    assert_eq!(set(&deep, json!(["b"])).unwrap(), format!("{deep}b: 1\n"));
+    let deep = format!("a:\n  {}1\n", "- ".repeat(60));
+    assert_eq!(set(&deep, json!(["b"])).unwrap(), format!("{deep}b: 1\n"));
+    let large = "a: 1 # x\n#".to_owned() + &"x".repeat(EDITED_BYTES_MAX);
+    assert_eq!(set(&large, json!(["a"])), Err(YamlEditError::TooLarge));
+    // Comments that look like brackets.
+    let odd: String = (0..500).map(|number| format!("k{number}:\n  # {{\n  b: 1\n")).collect();
+    let _refused = set(&odd, json!(["new"]));
 }
 
 #[test]

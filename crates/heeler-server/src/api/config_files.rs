@@ -147,8 +147,7 @@ async fn check(
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct YamlValueBody {
     text: String,
-    /// Keys, and numbers of list items, that lead to the value. The number of items of a list stands
-    /// for a new one.
+    /// Path to the value: keys, and positions in lists from 0. The length of a list appends an item.
     #[schema(value_type = Vec<Object>, example = json!(["schedules", "nightly", "cron"]))]
     path: Vec<Json>,
     /// New value; `null` removes the value.
@@ -176,7 +175,13 @@ async fn set_value(JsonBody(body): JsonBody<YamlValueBody>) -> JsonResult<Change
     let path = path.filter(|path| (1..=DEPTH_MAX).contains(&path.len())).ok_or_else(|| {
         ProblemDetails::bad_request(format!("`path` has 1 to {DEPTH_MAX} keys or numbers"))
     })?;
-    let text = set_yaml_value(&body.text, &path, &body.value).map_err(|error| {
+    // A large text takes long enough to delay other requests.
+    let edit = move || set_yaml_value(&body.text, &path, &body.value);
+    let changed = tokio::task::spawn_blocking(edit).await.map_err(|error| {
+        tracing::error!(%error, "the editor of values panicked");
+        ProblemDetails::internal_error("internal error of heeler; see its log")
+    })?;
+    let text = changed.map_err(|error| {
         ProblemDetails::bad_request(error.to_string()).with_hint("change the text by hand")
     })?;
     Ok(JsonReply(ChangedYamlText { text }))
