@@ -261,6 +261,15 @@ impl OwnConfigEdit {
         };
         let content = recorded.content;
         let guard = read_guard(context).filter(ConfigGuard::is_exposed);
+        // A change that is held already may be in a file of the edit, whose difference does not show it.
+        let is_clean = |guard: &ConfigGuard| {
+            let before = fleet_config::load_recorded(context, file)?.content;
+            Ok::<_, CommandFailure>(guard.held_change(&before, &redactor).is_none())
+        };
+        let guard = match guard {
+            Some(guard) => is_clean(&guard)?.then_some(guard),
+            None => None,
+        };
         let held = guard.and_then(|guard| guard.held_change(&content, &redactor));
         let is_own = held.is_some_and(|held| held.files.iter().all(is_own));
         Ok(OwnConfigEdit { held: is_own.then_some((content, redactor)), trusted })

@@ -235,6 +235,28 @@ fn an_edit_of_a_person_is_loaded_also_while_a_job_runs() {
 }
 
 #[test]
+fn an_edit_of_a_person_does_not_confirm_a_change_that_is_held() {
+    let edited = EditedFleet::new(FLEET);
+    let config = edited.get("/api/v1/config/files").json["files"][0]["path"].clone();
+    let config = config.as_str().unwrap();
+    let job = edited.post("/api/v1/jobs", &json!({"agent": "slow", "prompt": "go"})).json;
+    let job = format!("/api/v1/jobs/{}", job["id"].as_str().unwrap());
+    wait_for("a running job", || (edited.get(&job).json["status"] == "running").then_some(()));
+    // An agent adds one of its own. The difference that the person is shown does not have it.
+    let planted =
+        format!("{FLEET}  - {{name: planted, runtime: scripted, script: [{{say: Hi.}}]}}\n");
+    edited.herd.fleet.write(config, &planted);
+    let add = json!({"addAgent": "tidy", "text": AGENT});
+    let saved = edited.post("/api/v1/config/save", &add);
+    assert_ne!(saved.code, 200, "{saved:?}");
+    assert_eq!(edited.agents(), ["coder", "slow"], "nothing of it is loaded");
+    let held = edited.get("/api/v1/fleet").json["configChange"].to_string();
+    assert!(held.contains("planted"), "a person is shown all of it: {held}");
+    edited.herd.fleet.write("go", "");
+    edited.stop();
+}
+
+#[test]
 fn files_with_secrets_and_files_elsewhere_stay_where_they_are() {
     let config = FLEET.replace(
         "script: [{say: Hi.}]",
