@@ -290,6 +290,10 @@ impl Dispatcher {
                 Err(refused) => owed.send(Err(refused)),
             }
         }
+        // A caller that has its reply finds the new config.
+        let is_setup = |deed: &DispatchEffect| matches!(deed, DispatchEffect::ReplaceSetup(_));
+        let (setups, deeds): (Vec<_>, Vec<_>) = deeds.into_iter().partition(is_setup);
+        setups.into_iter().for_each(|deed| self.execute_effect(deed));
         if !replies.is_empty() || has_watchers {
             let send_replies = move || {
                 replies.into_iter().for_each(|(owed, answer)| owed.send(Ok(answer)));

@@ -42,7 +42,9 @@ fn a_new_fleet_works_at_once_in_a_sandbox(like: &Fleet) {
     add_observer(&fleet);
     let said = run_as_newcomer(&fleet, &["trigger", "greeter"]).ok();
     assert!(said.starts_with("Hello! I am a scripted agent of this fleet.\n"), "{said}");
-    assert_eq!(fleet.run(&["trigger", "observer", "-q"]).ok().trim(), "heeler");
+    // The static program, or `heeler inside`.
+    let first = fleet.run(&["trigger", "observer", "-q"]).ok();
+    assert!(first.starts_with("heeler"), "{first}");
     let told = examine(&fleet);
     assert!(!told.contains("sandbox"), "nothing is recommended: {told}");
 }
