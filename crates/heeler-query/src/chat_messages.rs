@@ -2,6 +2,8 @@
 //!
 //! Start at [`FleetReader::chat_messages`].
 
+use std::collections::BTreeMap;
+
 use heeler_model::redact::SecretRedactor;
 use heeler_store::{ListedConversation, StoreReader};
 use jiff::Timestamp;
@@ -118,21 +120,78 @@ impl FleetReader {
     }
 
     /// Lists messages in chats.
+    ///
+    /// Memory is bounded by `limit` and one page of a conversation (`MESSAGES_PER_PAGE`). Once `limit` messages
+    /// and one more are found, those with lower numbers are neither redacted nor searched. The time of a search
+    /// has no other bound: one for a rare text reads all messages of the conversations.
     pub fn chat_messages(&self, query: &ChatMessageQuery) -> Result<ChatMessagePage, QueryError> {
         let reader = self.reader()?;
-        let redactor = SecretRedactor::new(&self.context().secrets());
-        let mut found = Vec::new();
-        for conversation in list_conversations(&reader)? {
+        let wanted = MessageFilter {
+            redactor: SecretRedactor::new(&self.context().secrets()),
+            text: query.search.as_ref().map(|text| text.to_lowercase()),
+            before: query.before.unwrap_or(i64::MAX),
+        };
+        let mut newest = NewestMessages::new(query.limit.saturating_add(1));
+        let mut conversations = list_conversations(&reader)?;
+        // The newest messages come first, so that most of the others are found to be older.
+        conversations.sort_by_key(|it| std::cmp::Reverse(it.last_activity_at));
+        for conversation in conversations {
             if query.channel.as_ref().is_none_or(|channel| is_below(&conversation.channel, channel))
             {
-                add_messages(&reader, &redactor, query, &conversation, &mut found)?;
+                add_messages(&reader, &wanted, &conversation, &mut newest)?;
             }
         }
-        found.sort_by_key(|message| message.number);
-        let surplus = found.len().saturating_sub(query.limit);
-        let messages = found.split_off(surplus);
+        let mut messages: Vec<_> = newest.kept.into_values().collect();
+        let surplus = messages.len().saturating_sub(query.limit);
+        messages.drain(..surplus);
         let first = messages.first().map(|message| message.number);
         Ok(ChatMessagePage { messages, next: first.filter(|_| surplus > 0) })
+    }
+}
+
+/// Filter of a query, without regard to the place.
+struct MessageFilter {
+    redactor: SecretRedactor,
+    /// In lower case.
+    text: Option<String>,
+    before: i64,
+}
+
+impl MessageFilter {
+    /// Returns the text of a message without secrets if the query wants it.
+    fn wanted_text(&self, content: &str) -> Option<String> {
+        let text = self.redactor.redact_text(content).into_owned();
+        let is_wanted =
+            self.text.as_ref().is_none_or(|wanted| text.to_lowercase().contains(wanted.as_str()));
+        is_wanted.then_some(text)
+    }
+}
+
+/// Messages with the highest numbers of those that were found so far.
+struct NewestMessages {
+    /// By number.
+    kept: BTreeMap<i64, ChatMessageDetails>,
+    /// Most messages that are kept.
+    most: usize,
+}
+
+impl NewestMessages {
+    fn new(most: usize) -> NewestMessages {
+        NewestMessages { kept: BTreeMap::new(), most }
+    }
+
+    /// Returns the number that a message must exceed to be kept.
+    fn floor(&self) -> i64 {
+        let is_full = self.kept.len() >= self.most;
+        let first = self.kept.first_key_value().filter(|_| is_full);
+        first.map_or(i64::MIN, |(number, _)| *number)
+    }
+
+    fn add(&mut self, message: ChatMessageDetails) {
+        self.kept.insert(message.number, message);
+        if self.kept.len() > self.most {
+            self.kept.pop_first();
+        }
     }
 }
 
@@ -151,29 +210,29 @@ fn is_below(place: &str, other: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Adds the newest messages of a conversation that a query wants, and one more.
+/// Adds the messages of a conversation that a query wants, as far as they are among the newest.
 fn add_messages(
     reader: &StoreReader,
-    redactor: &SecretRedactor,
-    query: &ChatMessageQuery,
+    wanted: &MessageFilter,
     conversation: &ChatConversation,
-    found: &mut Vec<ChatMessageDetails>,
+    newest: &mut NewestMessages,
 ) -> Result<(), QueryError> {
-    let wanted = query.search.as_ref().map(|text| text.to_lowercase());
-    let most = query.limit.saturating_add(1);
-    let (mut before, mut count) = (query.before.unwrap_or(i64::MAX), 0);
+    // Without a text, all messages are wanted.
+    let page_size = match wanted.text {
+        Some(_) => MESSAGES_PER_PAGE,
+        None => MESSAGES_PER_PAGE.min(newest.most),
+    };
+    let mut before = wanted.before;
     loop {
-        let page = reader.conversation_messages(&conversation.id, before, MESSAGES_PER_PAGE)?;
-        let is_last = page.len() < MESSAGES_PER_PAGE;
+        let page = reader.conversation_messages(&conversation.id, before, page_size)?;
+        let is_last = page.len() < page_size;
         for (number, message) in page {
             before = before.min(number);
-            let text = redactor.redact_text(&message.content).into_owned();
-            let is_wanted =
-                wanted.as_ref().is_none_or(|wanted| text.to_lowercase().contains(wanted.as_str()));
-            if !is_wanted {
+            if number <= newest.floor() {
                 continue;
             }
-            found.push(ChatMessageDetails {
+            let Some(text) = wanted.wanted_text(&message.content) else { continue };
+            newest.add(ChatMessageDetails {
                 number,
                 channel: conversation.channel.clone(),
                 agent: conversation.agent.clone(),
@@ -181,12 +240,9 @@ fn add_messages(
                 at: message.at,
                 text,
             });
-            count += 1;
-            if count == most {
-                return Ok(());
-            }
         }
-        if is_last {
+        // Further pages have lower numbers.
+        if is_last || before <= newest.floor() {
             return Ok(());
         }
     }
@@ -201,5 +257,24 @@ mod tests {
         assert!(is_below("slack/C1", "slack/C1") && is_below("slack/C1/17.5", "slack/C1"));
         assert!(is_below("slack/C1", "slack"));
         assert!(!is_below("slack/C12", "slack/C1") && !is_below("slack/C1", "slack/C1/17.5"));
+    }
+
+    #[test]
+    fn only_the_newest_messages_are_kept_and_they_tell_which_others_are_too_old() {
+        let message = |number| ChatMessageDetails {
+            number,
+            channel: "slack/C1".to_owned(),
+            agent: None,
+            role: "user".to_owned(),
+            at: Timestamp::UNIX_EPOCH,
+            text: String::new(),
+        };
+        let mut newest = NewestMessages::new(3);
+        for (number, floor) in [(7, i64::MIN), (5, i64::MIN), (9, 5), (4, 5), (8, 7), (10, 8)] {
+            newest.add(message(number));
+            assert_eq!(newest.floor(), floor, "{number}");
+            assert!(newest.kept.len() <= 3);
+        }
+        assert_eq!(newest.kept.into_keys().collect::<Vec<_>>(), [8, 9, 10]);
     }
 }

@@ -11,13 +11,15 @@ use heeler_model::{
     AgentSessionId, ExitReason, Job, JobId, JobStatus, Session, TriggerType, WorkflowRunId,
 };
 use heeler_store::{
-    DatabaseError, StateDir, Store, StoreTransaction, WorkflowRunHead, WorkflowRunRow,
+    ChatMessageRecord, ConversationPlace, DatabaseError, StateDir, Store, StoreTransaction,
+    WorkflowRunHead, WorkflowRunRow,
 };
 use heeler_transcript::{LockFile, LockHolder};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
+use crate::chat_messages::ChatMessageQuery;
 use crate::fleet_reader::IDLE_READERS_MAX;
 use crate::jobs::JobListQuery;
 use crate::session_holder::SessionHolderDetails;
@@ -250,4 +252,54 @@ fn a_page_is_the_same_text_whether_it_is_written_from_rows_or_from_data() {
     let unknown = JobListQuery { before: Some("job-none".to_owned()), ..JobListQuery::default() };
     let found = records.with_job_lists(|lists| lists.write_page(&unknown, &mut Vec::new()));
     assert_eq!(found.unwrap().unwrap_err().kind(), QueryErrorKind::NotFound);
+}
+
+#[test]
+fn pages_of_messages_of_all_conversations_have_each_message_once() {
+    const CONVERSATIONS: usize = 7;
+    const MESSAGES: usize = 150;
+    let place = QueryFixture::new();
+    place.write(|tx| {
+        for thread in 0..CONVERSATIONS {
+            let thread = thread.to_string();
+            let at = ConversationPlace {
+                agent: "coder",
+                platform: "slack",
+                chat: "C1",
+                thread: Some(thread.as_str()),
+            };
+            tx.begin_conversation(&thread, at, NOW)?;
+        }
+        for number in 0..MESSAGES {
+            // Some conversations have all their messages at the beginning, or at the end.
+            let thread = (number * number / 5 + number / 40) % CONVERSATIONS;
+            let message = ChatMessageRecord {
+                role: "user".to_owned(),
+                content: format!("Text {number} of {}", number % 3),
+                at: NOW + SignedDuration::from_secs(number as i64),
+            };
+            tx.add_chat_message(&thread.to_string(), &message, None, None)?;
+        }
+        Ok(())
+    });
+    let records = place.records(None);
+    for search in [None, Some("OF 1".to_owned())] {
+        let expected = (0..MESSAGES).filter(|it| search.is_none() || it % 3 == 1);
+        let expected: Vec<_> = expected.map(|it| format!("Text {it} of {}", it % 3)).collect();
+        for limit in [1, 4, 50, 200] {
+            let (mut texts, mut before) = (Vec::new(), None);
+            loop {
+                let query =
+                    ChatMessageQuery { search: search.clone(), before, limit, channel: None };
+                let page = records.chat_messages(&query).unwrap();
+                assert!(page.messages.len() <= limit);
+                texts.splice(0..0, page.messages.into_iter().map(|message| message.text));
+                before = page.next;
+                if before.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(texts, expected, "{limit} {search:?}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Start at [`ChatPost`] and [`execute_post`].
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read as _;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use heeler_connect::{
     ButtonClaim, ButtonSeal, ButtonVerdict, ChatApiError, ChatBot, ChatButton, ChatPlace,
     ChatPlatform, ChatPolicy, OutgoingPost, PostMark, PostedFile, post_parts, posted_file_name,
 };
+use heeler_model::redact::SecretRedactor;
 use heeler_model::{
     Approval, ApprovalId, ApprovalKind, ApprovalStatus, JobId, question, reveal_line,
 };
@@ -78,6 +80,10 @@ pub(crate) enum ChatPostAction {
         copy: String,
         /// Name that the agent gave.
         name: String,
+        /// Number of the file among those of the job, counted from one, and their count. Absent for the only
+        /// file, and in posts of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        position: Option<(usize, usize)>,
     },
     /// Answers a person who may not talk to an agent, or a command.
     Notice { text: String, reply_to: Option<String> },
@@ -254,12 +260,12 @@ fn attempt(
                 outcome => Ok(Some(outcome?)),
             }
         }
-        ChatPostAction::SentFile { job, copy, name } => {
-            let refused = match read_sent_file(context.dir, job, copy) {
+        ChatPostAction::SentFile { job, copy, name, position } => {
+            let redactor = SecretRedactor::new(&setup.secrets());
+            let refused = match read_sent_file(context.dir, &redactor, job, copy) {
                 Ok(content) => {
-                    let name = posted_file_name(name);
-                    let heading = format!("`{name}` of `{job}`:");
-                    let media_type = "application/octet-stream";
+                    let heading = sent_file_heading(job, name, *position);
+                    let (name, media_type) = (posted_file_name(name), "application/octet-stream");
                     let file = PostedFile { name, media_type, content, heading };
                     match bot.send_file(&post.place, &file, mark) {
                         Err(error @ ChatApiError::Refused { .. }) => error.to_string(),
@@ -292,8 +298,24 @@ fn attempt(
     }
 }
 
-/// Reads the copy of a file that an agent sent. No link is followed.
-fn read_sent_file(dir: &StateDir, job: &JobId, copy: &str) -> Result<Vec<u8>, String> {
+/// Returns the text above a file that an agent sent. Two files of a job have different headings, also if
+/// they have the same name, because Slack recognizes the post of a file by its heading.
+fn sent_file_heading(job: &JobId, name: &str, position: Option<(usize, usize)>) -> String {
+    let name = posted_file_name(name);
+    match position {
+        Some((number, count)) => format!("`{name}` of `{job}` ({number} of {count}):"),
+        None => format!("`{name}` of `{job}`:"),
+    }
+}
+
+/// Reads the copy of a file that an agent sent. No link is followed. An agent without a sandbox may have
+/// replaced the copy after it was searched for secrets, so the content is searched again.
+fn read_sent_file(
+    dir: &StateDir,
+    redactor: &SecretRedactor,
+    job: &JobId,
+    copy: &str,
+) -> Result<Vec<u8>, String> {
     let sent = dir.sent_files(job).into_iter().find(|sent| sent.path.file_name() == Some(copy));
     let sent = sent.ok_or("its copy is gone")?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -303,10 +325,15 @@ fn read_sent_file(dir: &StateDir, job: &JobId, copy: &str) -> Result<Vec<u8>, St
     // It may have grown since it was copied.
     let read = File::from(opened).take(SENT_BYTES_MAX + 1).read_to_end(&mut content);
     read.map_err(|error| format!("it cannot be read: {error}"))?;
-    match u64::try_from(content.len()).is_ok_and(|bytes| bytes <= SENT_BYTES_MAX) {
-        true if !content.is_empty() => Ok(content),
-        true => Err("it is empty".to_owned()),
-        false => Err(format!("it has more than {} MB", SENT_BYTES_MAX >> 20)),
+    if content.is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    if !u64::try_from(content.len()).is_ok_and(|bytes| bytes <= SENT_BYTES_MAX) {
+        return Err(format!("it has more than {} MB", SENT_BYTES_MAX >> 20));
+    }
+    match redactor.redact_bytes(&content) {
+        Cow::Borrowed(_) => Ok(content),
+        Cow::Owned(_) => Err("it holds a secret".to_owned()),
     }
 }
 
@@ -423,4 +450,64 @@ pub(crate) fn question_options(approval: &Approval) -> Vec<String> {
         return Vec::new();
     }
     options.iter().filter_map(|option| Some(option["label"].as_str()?.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use camino::Utf8Path;
+
+    use super::*;
+
+    const JOB: &str = "job-2026-11-14-abcdef";
+
+    /// ID of a copy, with the dash that follows it.
+    const ID: &str = "0123456789abcdef0123456789abcdef-";
+
+    #[test]
+    fn two_files_of_a_job_have_different_headings_also_if_they_have_the_same_name() {
+        let job: JobId = JOB.parse().unwrap();
+        let heading = |name, position| sent_file_heading(&job, name, position);
+        assert_eq!(heading("a.md", Some((1, 2))), format!("`a.md` of `{JOB}` (1 of 2):"));
+        assert_ne!(heading("a.md", Some((1, 2))), heading("a.md", Some((2, 2))));
+        // Both names are posted as `a_b`.
+        assert_ne!(heading("a(b", Some((1, 2))), heading("a)b", Some((2, 2))));
+        assert_eq!(heading("a.md", None), format!("`a.md` of `{JOB}`:"));
+    }
+
+    #[test]
+    fn a_recorded_post_of_a_file_without_its_position_is_read() {
+        let text =
+            format!(r#"{{"action":"sent_file","job":"{JOB}","copy":"{ID}a.md","name":"a.md"}}"#);
+        let action: ChatPostAction = serde_json::from_str(&text).unwrap();
+        assert!(matches!(&action, ChatPostAction::SentFile { position: None, .. }), "{action:?}");
+        assert_eq!(serde_json::to_string(&action).unwrap(), text);
+        let ChatPostAction::SentFile { job, copy, name, .. } = action else { unreachable!() };
+        let action = ChatPostAction::SentFile { job, copy, name, position: Some((2, 3)) };
+        let text = serde_json::to_string(&action).unwrap();
+        assert_eq!(serde_json::from_str::<ChatPostAction>(&text).unwrap(), action);
+    }
+
+    #[test]
+    fn a_copy_that_holds_a_secret_by_now_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = StateDir::create(Utf8Path::from_path(folder.path()).unwrap()).unwrap();
+        let job: JobId = JOB.parse().unwrap();
+        let files = dir.sent_files_folder(&job);
+        std::fs::create_dir_all(&files).unwrap();
+        let redactor = SecretRedactor::new(&["hunter2hunter2".to_owned()]);
+        let copy = format!("{ID}a.bin");
+        let read = |content: &[u8]| {
+            std::fs::write(files.join(&copy), content).unwrap();
+            read_sent_file(&dir, &redactor, &job, &copy)
+        };
+        assert_eq!(read(b"\xff\0hunter2").unwrap(), b"\xff\0hunter2");
+        assert_eq!(read(b"\xff\0hunter2hunter2\xff").unwrap_err(), "it holds a secret");
+        // `hunter2hunter2` in Base64.
+        assert_eq!(read(b"aHVudGVyMmh1bnRlcjI=").unwrap_err(), "it holds a secret");
+        let token = format!("heeler_{}", "0".repeat(64));
+        assert_eq!(read(token.as_bytes()).unwrap_err(), "it holds a secret");
+        assert_eq!(read(b"").unwrap_err(), "it is empty");
+        let large = vec![b'a'; 1 + usize::try_from(SENT_BYTES_MAX).unwrap()];
+        assert_eq!(read(&large).unwrap_err(), "it has more than 10 MB");
+    }
 }

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use heeler_connect::{ChatPlace, ChatPlatform, ChatPolicy, has_wide_table, post_parts};
-use heeler_model::{Job, JobStatus};
-use heeler_store::{ChatMessageRecord, ConversationPlace, DatabaseError, InboxRecord};
+use heeler_model::{Job, JobId, JobStatus};
+use heeler_store::{ChatMessageRecord, ConversationPlace, DatabaseError, InboxRecord, SentFile};
 
 use super::event::DispatchEffect;
 use super::transaction::DispatchTransaction;
@@ -20,7 +20,7 @@ const POSTS_MAX: usize = 10_000;
 /// Time within which the same failure is not posted again to a conversation.
 const SAME_FAILURE_PERIOD: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 
-/// Most files of a job that are posted.
+/// Most files of a job that are posted. One line tells how many more there are.
 const SENT_FILES_MAX: usize = 10;
 
 /// Longest error in a post, in characters.
@@ -87,7 +87,7 @@ impl DispatchTransaction<'_, '_> {
         let at = job.head.finished_at.unwrap_or(self.now).as_millisecond();
         let reply_to = event.message_id.clone().filter(|_| !place.is_direct);
         let mut actions = answer_posts(&policy, (platform, job.head.id.as_str()), text, reply_to);
-        actions.extend(self.sent_file_posts(job));
+        actions.extend(sent_file_posts(&job.head.id, self.dir.sent_files(&job.head.id)));
         let count = actions.len();
         for (number, action) in actions.into_iter().enumerate() {
             let post = ChatPost {
@@ -102,19 +102,6 @@ impl DispatchTransaction<'_, '_> {
             self.add_chat_post(format!("chat {} {at} {number:06}/{count}", job.head.id), &post)?;
         }
         Ok(())
-    }
-
-    /// Returns the posts of the files that the agent sent.
-    fn sent_file_posts(&self, job: &Job) -> Vec<ChatPostAction> {
-        let sent = self.dir.sent_files(&job.head.id);
-        if sent.len() > SENT_FILES_MAX {
-            tracing::warn!(job = %job.head.id, "only {SENT_FILES_MAX} files of a job are posted");
-        }
-        let posts = sent.into_iter().take(SENT_FILES_MAX).filter_map(|sent| {
-            let (job, copy) = (job.head.id.clone(), sent.path.file_name()?.to_owned());
-            Some(ChatPostAction::SentFile { job, copy, name: sent.name })
-        });
-        posts.collect()
     }
 
     /// Returns the text that is posted at the end of a job, without secrets.
@@ -209,6 +196,26 @@ fn answer_posts(
     parts.chain(file).collect()
 }
 
+/// Returns the posts of the files that the agent of a job sent, and a line about those beyond the limit.
+fn sent_file_posts(job: &JobId, sent: Vec<SentFile>) -> Vec<ChatPostAction> {
+    let count = sent.len();
+    let files = (1..).zip(sent).take(SENT_FILES_MAX).filter_map(|(number, sent)| {
+        let (job, copy) = (job.clone(), sent.path.file_name()?.to_owned());
+        let position = (count > 1).then_some((number, count));
+        Some(ChatPostAction::SentFile { job, copy, name: sent.name, position })
+    });
+    let rest = match count.saturating_sub(SENT_FILES_MAX) {
+        0 => None,
+        1 => Some("1 more file of this job is not posted".to_owned()),
+        more => Some(format!("{more} more files of this job are not posted")),
+    };
+    let rest = rest.map(|said| {
+        let text = format!("{said}. `heeler jobs show {job}` lists all files with their paths.");
+        ChatPostAction::Say { text, reply_to: None }
+    });
+    files.chain(rest).collect()
+}
+
 /// Returns the place of an agent's conversation, as its record names it.
 pub(super) fn conversation_place<'a>(
     agent: &'a str,
@@ -216,4 +223,59 @@ pub(super) fn conversation_place<'a>(
     place: &'a ChatPlace,
 ) -> ConversationPlace<'a> {
     ConversationPlace { agent, platform, chat: &place.chat, thread: place.thread.as_deref() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the posts of a number of files with the same name.
+    fn posts(count: usize) -> Vec<ChatPostAction> {
+        let sent = |number| SentFile {
+            name: "a.md".to_owned(),
+            path: format!("/files/{number:032x}-a.md").into(),
+            bytes: 1,
+        };
+        let job = "job-2026-11-14-abcdef".parse().unwrap();
+        sent_file_posts(&job, (0..count).map(sent).collect())
+    }
+
+    fn positions(posts: &[ChatPostAction]) -> Vec<Option<(usize, usize)>> {
+        let position = |post: &ChatPostAction| match post {
+            ChatPostAction::SentFile { position, .. } => *position,
+            other => panic!("{other:?}"),
+        };
+        posts.iter().map(position).collect()
+    }
+
+    #[test]
+    fn each_file_of_a_job_has_its_position_unless_it_is_the_only_one() {
+        assert_eq!(positions(&posts(0)), []);
+        assert_eq!(positions(&posts(1)), [None]);
+        assert_eq!(positions(&posts(2)), [Some((1, 2)), Some((2, 2))]);
+        assert_eq!(posts(SENT_FILES_MAX).len(), SENT_FILES_MAX);
+    }
+
+    #[test]
+    fn one_line_tells_how_many_files_beyond_the_limit_there_are() {
+        let shown = |count: usize| {
+            let mut posts = posts(count);
+            let last = posts.pop();
+            assert_eq!(posts.len(), SENT_FILES_MAX);
+            assert_eq!(positions(&posts)[SENT_FILES_MAX - 1], Some((SENT_FILES_MAX, count)));
+            match last {
+                Some(ChatPostAction::Say { text, reply_to: None }) => text,
+                other => panic!("{other:?}"),
+            }
+        };
+        let how = "`heeler jobs show job-2026-11-14-abcdef` lists all files with their paths.";
+        assert_eq!(
+            shown(SENT_FILES_MAX + 1),
+            format!("1 more file of this job is not posted. {how}")
+        );
+        assert_eq!(
+            shown(SENT_FILES_MAX + 3),
+            format!("3 more files of this job are not posted. {how}")
+        );
+    }
 }

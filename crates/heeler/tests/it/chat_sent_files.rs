@@ -6,10 +6,10 @@ use crate::telegram::wait_until_posted;
 use crate::trigger::wait_for;
 use crate::{discord, slack, telegram};
 
-/// An agent that sends a report, a large file, a file that it replaces by a link afterwards, and files that
-/// it may not send.
+/// An agent that sends a report, a large file, a file that it replaces by a link afterwards, files that it may
+/// not send, another report of the same name, and a file in which it puts a secret afterwards.
 const SENDER: &str = "{write: my report.md, text: all is well}, \
-    {run: 'head -c 11000000 /dev/zero > large.bin; echo x > swapped.txt; ln -s /etc/passwd link.txt'}, \
+    {run: 'head -c 11000000 /dev/zero > large.bin; echo x > swapped.txt; echo x > leaky.txt; ln -s /etc/passwd link.txt'}, \
     {call: mcp__heeler-files__send_file, input: {file_path: my report.md}}, \
     {call: mcp__heeler-files__send_file, input: {file_path: large.bin}}, \
     {call: mcp__heeler-files__send_file, input: {file_path: swapped.txt}}, \
@@ -17,19 +17,29 @@ const SENDER: &str = "{write: my report.md, text: all is well}, \
     {call: mcp__heeler-files__send_file, input: {file_path: /etc/passwd}}, \
     {call: mcp__heeler-files__send_file, input: {file_path: .env}}, \
     {run: 'for copy in .heeler/jobs/*/files/*swapped.txt; do ln -sf /etc/passwd \"$copy\"; done'}, \
+    {call: mcp__heeler-files__send_file, input: {file_path: leaky.txt}}, \
+    {run: 'printf \"all is lost\" > \"my report.md\"'}, \
+    {call: mcp__heeler-files__send_file, input: {file_path: my report.md}}, \
+    {run: 'printf heeler_%064d 0 > leak; touch -d tomorrow leak; mv -f leak .heeler/jobs/*/files/*leaky.txt'}, \
     {say: here they are}";
 
 /// Checks the texts and files of the posts.
 #[track_caller]
 fn check(posts: &[(String, Option<String>)]) {
-    assert_eq!(posts.len(), 3, "{posts:?}");
+    assert_eq!(posts.len(), 5, "{posts:?}");
     assert_eq!(posts[0], ("here they are".to_owned(), None));
     assert!(posts[1].0.contains("my report.md") && posts[1].0.contains("job-"), "{posts:?}");
+    assert!(posts[1].0.contains("(1 of 4)"), "{posts:?}");
     assert_eq!(posts[1].1.as_deref(), Some("all is well"));
     assert!(posts[2].0.contains("large.bin is not posted: it has more than 10 MB"), "{posts:?}");
     assert_eq!(posts[2].1, None);
-    let all = format!("{posts:?}");
-    assert!(!all.contains("root:") && !all.contains("secret"), "{all}");
+    // On Slack, the post of the first report must not pass for this one. The last file has the latest time.
+    assert!(posts[3].0.contains("my report.md") && posts[3].0.contains("(3 of 4)"), "{posts:?}");
+    assert_eq!(posts[3].1.as_deref(), Some("all is lost"));
+    assert!(posts[4].0.contains("leaky.txt is not posted: it holds a secret"), "{posts:?}");
+    assert_eq!(posts[4].1, None);
+    let all = format!("{posts:?}").replace("it holds a secret", "");
+    assert!(!all.contains("root:") && !all.contains("secret") && !all.contains("heeler_"), "{all}");
 }
 
 #[test]
@@ -39,7 +49,7 @@ fn files_that_an_agent_sends_are_posted_on_telegram() {
     herd.fleet.write(".env", &format!("BOT_TOKEN={}\n", telegram::TOKEN));
     let (_life, _client) = herd.begin(&[]);
     fake.say(telegram::ANN, "go");
-    telegram::wait_for_posts(&fake, 3);
+    telegram::wait_for_posts(&fake, 5);
     wait_until_posted(&herd);
     let posts: Vec<_> = fake.posts().into_iter().map(|it| (it.text, it.file)).collect();
     check(&posts);
@@ -58,7 +68,7 @@ fn files_that_an_agent_sends_are_posted_once_on_discord() {
     fake.say(discord::ANN_DIRECT, discord::ANN, "go");
     wait_for("its death", || life.has_ended().then_some(()));
     let (_life, _client) = herd.begin(&[]);
-    fake.wait_for("posts", |posts| (posts.len() >= 3).then_some(()));
+    fake.wait_for("posts", |posts| (posts.len() >= 5).then_some(()));
     wait_until_posted(&herd);
     let posts = fake.posts().into_iter().map(|it| (it.text.replace('`', ""), it.file));
     check(&posts.collect::<Vec<_>>());
@@ -78,7 +88,7 @@ fn files_that_an_agent_sends_are_posted_once_on_slack() {
     let root = fake.say(slack::CHANNEL, slack::ANN, "<@UBOT> go");
     wait_for("its death", || life.has_ended().then_some(()));
     let (_life, _client) = herd.begin(&[]);
-    slack::wait_for_posts(&fake, 3);
+    slack::wait_for_posts(&fake, 5);
     wait_until_posted(&herd);
     let posts = fake.posts();
     assert!(posts.iter().all(|post| post.thread.as_ref() == Some(&root)), "{posts:?}");
