@@ -272,9 +272,9 @@ impl AcpRuntime {
             }
             false => self.options.policy.decide(described.action, &described.paths),
         };
-        let question = AcpPermissionRequest::new(id, call, &params["options"]);
+        let action = AskedAction { name: described.name.clone(), input: described.input.clone() };
+        let question = AcpPermissionRequest::new(id, call, described, &params["options"]);
         let question = AcpQuestion::Permission(question);
-        let action = AskedAction { name: described.name, input: described.input };
         let decision = self.state.questions.decide(question, action, verdict);
         effects.extend(self.apply_decision(decision));
         effects
@@ -289,9 +289,11 @@ impl AcpRuntime {
             self.state.has_denied = true;
         }
         if let Some(AcpQuestion::Permission(permission)) = &decision.allowed {
-            let described = self.state.calls.describe(permission.call(), &Json::Null);
+            // The agent may have changed the call since the question was asked.
+            let described = permission.described();
             let paths = described.paths.iter().map(|path| self.options.policy.absolute(path));
-            self.state.client.add_permission(&described.input, paths.collect());
+            let paths = paths.collect();
+            self.state.client.add_permission(described.action, &described.input, paths);
         }
         let mut effects = decision.effects;
         if decision.ends_turn {

@@ -15,7 +15,7 @@ use crate::client_tools::{
     TERMINAL_OUTPUT_BYTES_MAX, TerminalCommand, TerminalOperation,
 };
 use crate::json_rpc::{DENIED, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcId};
-use crate::program_policy::ProgramVerdict;
+use crate::program_policy::{ProgramAction, ProgramVerdict};
 use crate::program_questions::AskedAction;
 use crate::program_rows as rows;
 use crate::runtime::RuntimeEffect;
@@ -27,6 +27,42 @@ const PERMISSIONS_MAX: usize = 256;
 /// Shells that agents start for a line.
 const SHELLS: [&str; 6] =
     ["/bin/sh", "/bin/bash", "/bin/zsh", "/usr/bin/sh", "/usr/bin/bash", "/usr/bin/zsh"];
+
+/// Variables of a command that any permission covers. Agents send them with every command, and they
+/// change only the look of its output.
+const HARMLESS_VARIABLES: [&str; 17] = [
+    "CARGO_TERM_PROGRESS_WHEN",
+    "CARGO_TERM_PROGRESS_WIDTH",
+    "CI",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "COLORTERM",
+    "COLUMNS",
+    "FORCE_COLOR",
+    "GROK_SESSION_ID",
+    "LANG",
+    "LANGUAGE",
+    "LINES",
+    "NO_COLOR",
+    "NPM_CONFIG_PROGRESS",
+    "PIP_PROGRESS_BAR",
+    "TERM",
+    "TZ",
+];
+
+/// Variables that a permission covers with exactly these values. With others they can run programs.
+const HARMLESS_VALUES: [(&str, &str); 7] = [
+    ("GIT_PAGER", ""),
+    ("GIT_PAGER", "cat"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GRADLE_OPTS", "-Dorg.gradle.console=rich"),
+    ("MAVEN_OPTS", "-Dstyle.color=always"),
+    ("PAGER", ""),
+    ("PAGER", "cat"),
+];
+
+/// Texts in the input of a call that changes a file.
+const CHANGE_KEYS: [&str; 5] = ["content", "file_text", "new_str", "new_string", "after"];
 
 /// Terminals of an agent, and the actions that it may perform.
 #[derive(Debug, Default)]
@@ -45,6 +81,8 @@ struct GivenPermission {
     command: Option<String>,
     /// Absolute paths.
     paths: Vec<Utf8PathBuf>,
+    /// The files may be changed.
+    has_writes: bool,
 }
 
 impl AcpClientState {
@@ -53,19 +91,33 @@ impl AcpClientState {
         self.permissions.clear();
     }
 
-    pub(super) fn add_permission(&mut self, input: &Json, paths: Vec<Utf8PathBuf>) {
+    /// Remembers an allowed action, of which a person saw this input.
+    pub(super) fn add_permission(
+        &mut self,
+        action: ProgramAction,
+        input: &Json,
+        paths: Vec<Utf8PathBuf>,
+    ) {
         if self.permissions.len() >= PERMISSIONS_MAX {
             self.permissions.remove(0);
         }
-        let command = input["command"].as_str().map(str::to_owned);
-        self.permissions.push(GivenPermission { command, paths });
+        // Edits may be accepted without a person, and reads seem harmless, so neither permits a command.
+        let command = input["command"].as_str().filter(|_| action == ProgramAction::Other);
+        let has_writes = match action {
+            ProgramAction::Read => false,
+            ProgramAction::Edit => true,
+            // Some agents do not tell the kind of their edits.
+            ProgramAction::Other => CHANGE_KEYS.iter().any(|key| input[*key].is_string()),
+        };
+        let command = command.map(str::to_owned);
+        self.permissions.push(GivenPermission { command, paths, has_writes });
     }
 
-    /// Takes the permission for a command. It holds once, in the working directory, and only if nothing
-    /// else decides which programs run.
+    /// Takes the permission for a command. It holds once, in the working directory, and only with
+    /// variables that cannot change what the command does.
     fn take_command(&mut self, command: &TerminalCommand, working_directory: &Utf8Path) -> bool {
         let is_elsewhere = !command.directory.starts_with(working_directory);
-        if is_elsewhere || command.env.iter().any(|(name, _)| selects_programs(name)) {
+        if is_elsewhere || !command.env.iter().all(is_harmless) {
             return false;
         }
         let lines = shell_lines(command);
@@ -76,17 +128,21 @@ impl AcpClientState {
         found.map(|at| self.permissions.remove(at)).is_some()
     }
 
-    /// Returns true if the agent may write this file. A change of a file may take several writes.
-    fn may_use_file(&self, path: &Utf8Path) -> bool {
-        self.permissions.iter().any(|it| it.paths.iter().any(|allowed| allowed == path))
+    /// Returns true if the agent may use this file. A change of a file may take several writes.
+    fn may_use_file(&self, action: ProgramAction, path: &Utf8Path) -> bool {
+        let is_about = |it: &&GivenPermission| it.paths.iter().any(|allowed| allowed == path);
+        let mut about = self.permissions.iter().filter(is_about);
+        about.any(|it| it.has_writes || action == ProgramAction::Read)
     }
 }
 
-/// Returns true for a variable by which a line of a shell runs other programs than it names.
-fn selects_programs(name: &str) -> bool {
-    matches!(name, "PATH" | "ENV" | "BASH_ENV" | "ZDOTDIR" | "HOME" | "IFS")
-        || name.starts_with("LD_")
-        || name.starts_with("BASH_FUNC_")
+/// Returns true for a variable that cannot change what a command does.
+fn is_harmless((name, value): &(String, String)) -> bool {
+    let (name, value) = (name.as_str(), value.as_str());
+    HARMLESS_VARIABLES.contains(&name)
+        || name.starts_with("LC_")
+        || HARMLESS_VALUES.contains(&(name, value))
+        || (name == "SHELL" && SHELLS.contains(&value))
 }
 
 /// Returns the texts by which an agent may have asked for a command: the line of its shell, also without
@@ -103,7 +159,9 @@ fn shell_lines(command: &TerminalCommand) -> Vec<&str> {
         _ => return Vec::new(),
     };
     let folder = command.directory.as_str();
-    let change = line.strip_prefix("cd ").and_then(|rest| {
+    // In other names a shell may find commands.
+    let is_plain = folder.bytes().all(|it| it.is_ascii_alphanumeric() || b"/._-".contains(&it));
+    let change = line.strip_prefix("cd ").filter(|_| is_plain).and_then(|rest| {
         let rest = rest.strip_prefix(&format!("'{folder}'")).or(rest.strip_prefix(folder))?;
         rest.strip_prefix(" && ")
     });
@@ -244,7 +302,7 @@ impl AcpRuntime {
         let policy = self.options.policy.clone();
         let by_mode = policy.decide_file(operation.action(), &path);
         let was_asked = by_mode == ProgramVerdict::AskPerson;
-        let verdict = match was_asked && self.state.client.may_use_file(&path) {
+        let verdict = match was_asked && self.state.client.may_use_file(operation.action(), &path) {
             true => ProgramVerdict::Allow,
             false => by_mode,
         };
@@ -311,18 +369,18 @@ impl AcpRuntime {
 }
 
 /// Describes what a person is asked. `None` if the request is about an action that was allowed.
-fn describe_action(request: &ClientToolRequest) -> Option<AskedAction> {
+pub(super) fn describe_action(request: &ClientToolRequest) -> Option<AskedAction> {
     let (name, input) = match request {
         ClientToolRequest::Terminal { operation: TerminalOperation::Create(command), .. } => {
             let mut input = json!({ "command": command.program, "cwd": command.directory });
             if !command.args.is_empty() {
                 input["args"] = command.args.clone().into();
             }
-            let selecting = command.env.iter().filter(|(name, _)| selects_programs(name));
-            let selecting: Map<String, Json> =
-                selecting.map(|(name, value)| (name.clone(), value.as_str().into())).collect();
-            if !selecting.is_empty() {
-                input["env"] = selecting.into();
+            let shown = command.env.iter().filter(|variable| !is_harmless(variable));
+            let shown: Map<String, Json> =
+                shown.map(|(name, value)| (name.clone(), value.as_str().into())).collect();
+            if !shown.is_empty() {
+                input["env"] = shown.into();
             }
             ("terminal", input)
         }

@@ -3,6 +3,7 @@
 
 use serde_json::{Value as Json, json};
 
+use super::tool_calls::DescribedCall;
 use crate::client_tools::ClientToolRequest;
 use crate::json_rpc::{DENIED, RpcDialect, RpcId};
 use crate::program_questions::{ProgramQuestion, QuestionReply};
@@ -26,13 +27,20 @@ pub(super) struct AcpPermissionRequest {
     id: RpcId,
     /// Tool call that it is about.
     call: String,
+    /// The call as it was when the agent asked. Only this is permitted.
+    described: DescribedCall,
     /// Options that the agent offers.
     allow: Option<String>,
     reject: Option<String>,
 }
 
 impl AcpPermissionRequest {
-    pub(super) fn new(id: RpcId, call: String, options: &Json) -> AcpPermissionRequest {
+    pub(super) fn new(
+        id: RpcId,
+        call: String,
+        described: DescribedCall,
+        options: &Json,
+    ) -> AcpPermissionRequest {
         let options = options.as_array().map_or(&[][..], Vec::as_slice);
         let option = |kind: &str| {
             let found = options.iter().find(|option| option["kind"] == kind);
@@ -41,6 +49,7 @@ impl AcpPermissionRequest {
         AcpPermissionRequest {
             id,
             call,
+            described,
             // An answer for the whole session is never chosen: it would answer later questions.
             allow: option("allow_once"),
             reject: option("reject_once").or_else(|| option("reject_always")),
@@ -49,6 +58,10 @@ impl AcpPermissionRequest {
 
     pub(super) fn call(&self) -> &str {
         &self.call
+    }
+
+    pub(super) fn described(&self) -> &DescribedCall {
+        &self.described
     }
 
     fn reply(&self, reply: QuestionReply) -> RuntimeEffect {

@@ -1,3 +1,5 @@
+mod permissions;
+
 use std::iter::once;
 
 use heeler_config::{KNOWN_AGENTS, find_known_agent};
@@ -603,6 +605,11 @@ fn an_allowed_command_is_performed_once_and_another_one_is_asked_about() {
         json!({ "command": "/bin/bash", "args": ["-c", format!("cd '/project' && {line}")],
             "cwd": "/project" }),
         json!({ "command": "/bin/bash", "args": ["-lc", line], "cwd": "/project" }),
+        json!({ "command": line, "env": [
+            { "name": "TERM", "value": "dumb" }, { "name": "GIT_PAGER", "value": "cat" },
+            { "name": "LC_ALL", "value": "C" }, { "name": "GIT_TERMINAL_PROMPT", "value": "0" },
+            { "name": "SHELL", "value": "/bin/bash" },
+            { "name": "MAVEN_OPTS", "value": "-Dstyle.color=always" } ] }),
     ];
     let others = [
         json!({ "command": format!("{line}; rm x") }),
@@ -614,6 +621,14 @@ fn an_allowed_command_is_performed_once_and_another_one_is_asked_about() {
         json!({ "command": line, "cwd": "/project/../other" }),
         json!({ "command": line, "env": [{ "name": "PATH", "value": "/tmp" }] }),
         json!({ "command": line, "env": [{ "name": "LD_PRELOAD", "value": "/tmp/x.so" }] }),
+        json!({ "command": line, "env": [{ "name": "GIT_SSH_COMMAND", "value": "/tmp/x" }] }),
+        json!({ "command": line, "env": [{ "name": "PAGER", "value": "/tmp/x" }] }),
+        json!({ "command": line, "env": [{ "name": "MAVEN_OPTS", "value": "-javaagent:x" }] }),
+        json!({ "command": line, "env": [{ "name": "SHELL", "value": "/tmp/bash" }] }),
+        json!({ "command": "/bin/bash", "args": ["-c", format!("cd /project/$(x) && {line}")],
+            "cwd": "/project/$(x)" }),
+        json!({ "command": "/bin/bash", "args": ["-c", format!("cd '/project/'x'' && {line}")],
+            "cwd": "/project/'x'" }),
     ];
     for (form, is_allowed) in
         forms.iter().map(|it| (it, true)).chain(others.iter().map(|it| (it, false)))

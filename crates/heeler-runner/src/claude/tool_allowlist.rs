@@ -26,6 +26,14 @@ pub(crate) enum AllowedToolsError {
         /// Problem of the entry, and the remedy.
         reason: &'static str,
     },
+    /// Entry about an MCP server that is not a pattern.
+    #[error("denied_tools: {entry:?} {reason}")]
+    DeniedEntry {
+        /// Entry as written in the config.
+        entry: String,
+        /// Problem of the entry.
+        reason: &'static str,
+    },
 }
 
 /// Checks that the runtime of an agent can hold its allowlist; returns the reason if not. A run would
@@ -268,15 +276,17 @@ fn matches_pattern(pattern: &str, text: &str) -> bool {
 /// requests pass through it, because any process of the agent can send one.
 pub(crate) struct McpToolLists {
     allowed: Option<ToolAllowlist>,
-    denied: Vec<ToolAllowRule>,
+    /// Patterns of denied names.
+    denied: Vec<String>,
 }
 
 impl McpToolLists {
     pub(crate) fn from_brief(brief: &ClaudeLaunchSpec) -> Result<McpToolLists, AllowedToolsError> {
-        let denied = brief.denied_tools.iter().filter_map(|entry| ToolAllowRule::parse(entry).ok());
+        let entries = brief.denied_tools.iter().flat_map(|text| split_entries(text));
+        let denied = entries.filter_map(|entry| parse_denied(entry).transpose());
         Ok(McpToolLists {
             allowed: ToolAllowlist::from_brief(brief, &[])?,
-            denied: denied.filter(ToolAllowRule::is_mcp).collect(),
+            denied: denied.collect::<Result<_, _>>()?,
         })
     }
 
@@ -288,8 +298,12 @@ impl McpToolLists {
             // Lists that have all of a server include its resources and prompts.
             _ => "*".to_owned(),
         };
-        let name = format!("mcp__{}__{tool}", plain_name(server));
-        if self.denied.iter().any(|rule| matches_pattern(&rule.name, &name)) {
+        let whole = format!("mcp__{}", plain_name(server));
+        let name = format!("{whole}__{tool}");
+        // The name of a server that contains `__` looks like the name of a tool.
+        let is_denied =
+            |pattern: &String| matches_pattern(pattern, &name) || matches_pattern(pattern, &whole);
+        if self.denied.iter().any(is_denied) {
             return Some(format!("{name} is in this agent's denied_tools"));
         }
         let allowed = self.allowed.as_ref()?;
@@ -298,6 +312,38 @@ impl McpToolLists {
             _ => allowed.has_server(server),
         };
         (!permits).then(|| allowed.denial_reason(&name))
+    }
+}
+
+/// Returns the entries of a text of `denied_tools`, which Claude separates by commas and blanks outside
+/// of parentheses.
+fn split_entries(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    let entries = text.split(move |c: char| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0 && (c == ',' || c.is_whitespace())
+    });
+    entries.filter(|entry| !entry.is_empty())
+}
+
+/// Returns the pattern of names that an entry of `denied_tools` denies, if it concerns MCP servers.
+fn parse_denied(entry: &str) -> Result<Option<String>, AllowedToolsError> {
+    if !entry.starts_with("mcp__") {
+        return Ok(None);
+    }
+    let refused = |reason| AllowedToolsError::DeniedEntry { entry: entry.to_owned(), reason };
+    if entry.contains('(') && !entry.ends_with(')') {
+        return Err(refused("has no closing parenthesis"));
+    }
+    // Inputs of these tools have no patterns, so the whole tool is denied.
+    let name = entry.split('(').next().unwrap_or_default();
+    match ToolAllowRule::parse(name) {
+        Ok(rule) => Ok(Some(rule.name)),
+        Err(_) => Err(refused("is not the name of a tool")),
     }
 }
 

@@ -37,6 +37,9 @@ const TERMINAL_TIME_MAX: Duration = Duration::from_hours(12);
 /// Shell for a command that is one line.
 const SHELL: &str = "/bin/sh";
 
+/// Text in place of the rest of a line whose beginning is not kept.
+const CUT_MARK: &str = "[the beginning of the output is left out]\n";
+
 const READ_BYTES: usize = 16 << 10;
 
 /// Environment of the commands of a run.
@@ -129,8 +132,9 @@ impl ClientTerminals {
     /// Returns the output so far.
     pub(crate) fn read_output(&self, id: &str) -> ClientToolReply {
         let Some(terminal) = self.open.get(id) else { return unknown(id) };
-        let (output, truncated) = lock(&terminal.output).text();
-        let mut result = json!({ "output": output, "truncated": truncated });
+        let (text, truncated) = lock(&terminal.output).text();
+        let output = recorded_text(&text, truncated);
+        let mut result = json!({ "output": text, "truncated": truncated });
         if let Some(status) = *terminal.exit.borrow() {
             result["exitStatus"] = describe_exit(status);
         }
@@ -152,7 +156,8 @@ impl ClientTerminals {
             let result = status
                 .map(describe_exit)
                 .ok_or_else(|| format!("terminal {id} ended with the run"));
-            let output = Some(lock(&output).text().0);
+            let (text, is_truncated) = lock(&output).text();
+            let output = Some(recorded_text(&text, is_truncated));
             ClientToolReply { terminal: Some(id), output, result }
         }
     }
@@ -182,6 +187,16 @@ impl ClientTerminals {
 fn unknown(id: &str) -> ClientToolReply {
     let result = Err(format!("there is no terminal {id}"));
     ClientToolReply { terminal: Some(id.to_owned()), output: None, result }
+}
+
+/// Returns the text of an output for the rows of the run. A secret in a cut line would not be
+/// recognized, so no part of this line is recorded. The agent itself gets it.
+fn recorded_text(text: &str, is_truncated: bool) -> String {
+    match text.split_once('\n') {
+        _ if !is_truncated => text.to_owned(),
+        Some((_, rest)) => format!("{CUT_MARK}{rest}"),
+        None => CUT_MARK.to_owned(),
+    }
 }
 
 fn lock(output: &Mutex<TerminalOutput>) -> MutexGuard<'_, TerminalOutput> {
@@ -433,19 +448,34 @@ mod tests {
         for limit in [5, 4096, usize::MAX] {
             let command = TerminalCommand { output_bytes_max: limit, ..line(script) };
             terminals.create("t1", &command, &tree, &context()).result.unwrap();
-            let output = wait(&terminals, "t1").await.output.unwrap();
+            // It is one line, of which no part is recorded.
+            assert_eq!(wait(&terminals, "t1").await.output.unwrap(), CUT_MARK);
+            let read = terminals.read_output("t1").result.unwrap();
+            let output = read["output"].as_str().unwrap();
             let most = limit.min(TERMINAL_OUTPUT_BYTES_MAX);
             assert!(
                 output.len() <= most + 4 && output.ends_with("end"),
                 "{limit} {}",
                 output.len()
             );
-            assert_eq!(terminals.read_output("t1").result.unwrap()["truncated"], true);
+            assert_eq!(read["truncated"], true);
         }
         let command = TerminalCommand { output_bytes_max: 0, ..line("echo x") };
         terminals.create("t1", &command, &tree, &context()).result.unwrap();
-        assert_eq!(wait(&terminals, "t1").await.output.unwrap(), "");
+        wait(&terminals, "t1").await;
+        assert_eq!(terminals.read_output("t1").result.unwrap()["output"], "");
         tree.terminate().await;
+    }
+
+    #[test]
+    fn no_part_of_a_cut_line_is_recorded() {
+        let mut output = TerminalOutput::new(12);
+        output.push(b"topsecret\nnext\n");
+        let (text, is_truncated) = output.text();
+        assert_eq!((text.as_str(), is_truncated), ("ecret\nnext\n", true));
+        assert_eq!(recorded_text(&text, is_truncated), format!("{CUT_MARK}next\n"));
+        assert_eq!(recorded_text("ecret", true), CUT_MARK);
+        assert_eq!(recorded_text("whole", false), "whole");
     }
 
     #[tokio::test]

@@ -32,6 +32,10 @@ const START_TIME_MAX: Duration = Duration::from_secs(120);
 /// Length that is recorded of a server's standard error.
 const ERRORS_BYTES_MAX: usize = 2 << 10;
 
+/// Text in place of a line of which not even the end is recorded. A part of it could have a part of a
+/// secret, which would not be recognized.
+const LONG_LINE: &[u8] = b"[a long line is left out]\n";
+
 /// Time for which the standard error of a server that has ended is read.
 const ERRORS_TIME_MAX: Duration = Duration::from_millis(500);
 
@@ -451,18 +455,33 @@ async fn read_message(output: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Op
     }
 }
 
-/// Reads a server's standard error and keeps its end.
+/// Reads a server's standard error and keeps its last lines.
 async fn keep_end(
     mut errors: impl AsyncRead + Unpin,
     end: Arc<Mutex<Vec<u8>>>,
     _open: oneshot::Sender<()>,
 ) {
     let mut buffer = [0; ERRORS_BYTES_MAX];
+    let mut is_in_long_line = false;
     while let Ok(count @ 1..) = errors.read(&mut buffer).await {
+        let mut read = &buffer[..count];
+        if is_in_long_line {
+            let Some(line_end) = read.iter().position(|byte| *byte == b'\n') else { continue };
+            read = &read[line_end + 1..];
+            is_in_long_line = false;
+        }
         let mut end = end.lock().unwrap_or_else(PoisonError::into_inner);
-        end.extend(&buffer[..count]);
-        let surplus = end.len().saturating_sub(ERRORS_BYTES_MAX);
-        end.drain(..surplus);
+        end.extend(read);
+        let Some(last_cut) = end.len().checked_sub(ERRORS_BYTES_MAX + 1) else { continue };
+        // The line at the cut is left out as a whole.
+        match end[last_cut..].iter().position(|byte| *byte == b'\n') {
+            Some(line_end) => drop(end.drain(..=last_cut + line_end)),
+            None => {
+                end.clear();
+                end.extend(LONG_LINE);
+                is_in_long_line = true;
+            }
+        }
     }
 }
 

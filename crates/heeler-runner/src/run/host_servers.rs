@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
 use heeler_config::MountMode;
 use heeler_model::error_chain;
 use heeler_model::run::{AgentLaunchSpec, McpServerSpec, RuntimeLaunchSpec};
@@ -51,6 +51,13 @@ const PASSED_VARIABLES: [&str; 21] = [
 
 /// Beginnings of further variables that a server gets.
 const PASSED_PREFIXES: [&str; 2] = ["LC_", "XDG_"];
+
+/// Files that an interpreter runs if it gets their directory.
+const INDEX_FILES: [&str; 6] =
+    ["__main__.py", "index.cjs", "index.js", "index.mjs", "index.node", "index.ts"];
+
+/// Limit on links that are followed in a path, as in the kernel.
+const LINKS_MAX: usize = 40;
 
 /// Returns the servers that run outside of the agent's sandbox. Without a sandbox there are none: the
 /// agent starts all servers itself.
@@ -121,21 +128,17 @@ impl RunExecutor<'_> {
             return Err("it has no program".to_owned());
         };
         let folders = self.writable_folders();
-        for word in [command].into_iter().chain(args) {
-            check_not_writable(word, &folders)?;
-        }
+        check_words(command, args, &folders)?;
         let args = args.iter().map(|arg| LaunchArg::ConfigText("mcp_servers", arg.clone()));
-        let launch = LaunchSpec {
-            program: command.into(),
-            args: args.collect(),
-            env: env.clone().into_iter().collect(),
-        };
+        let own = env.iter().filter_map(|(name, value)| safe_variable(name, value, &folders));
+        let launch =
+            LaunchSpec { program: command.into(), args: args.collect(), env: own.collect() };
         let is_passed = |name: &str| {
             PASSED_VARIABLES.contains(&name)
                 || PASSED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         };
         let passed = brief.env.iter().filter(|(name, _)| is_passed(name));
-        let env = passed.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let env = passed.filter_map(|(name, value)| safe_variable(name, value, &folders)).collect();
         let context = SpawnContext {
             cwd: Utf8Path::new(SERVER_FOLDER),
             env: &env,
@@ -163,22 +166,77 @@ impl RunExecutor<'_> {
     }
 }
 
-/// Refuses a program, or a file that it gets as an argument, which the agent can change: it could run
+/// Returns a variable for a server. Its `PATH` has no directory that the agent can write: an interpreter
+/// that a script names would be taken from there.
+fn safe_variable(name: &str, value: &str, folders: &[Utf8PathBuf]) -> Option<(String, String)> {
+    if name != "PATH" {
+        return Some((name.to_owned(), value.to_owned()));
+    }
+    let is_safe = |entry: &&str| {
+        let path = Utf8Path::new(entry);
+        path.is_absolute() && writable_folder(path, folders).is_none()
+    };
+    let entries: Vec<&str> = value.split(':').filter(is_safe).collect();
+    // An empty text would stand for the current directory.
+    (!entries.is_empty()).then(|| (name.to_owned(), entries.join(":")))
+}
+
+/// Refuses a program or an argument by which a server runs code that the agent can write: it could run
 /// programs outside of its sandbox.
-fn check_not_writable(word: &str, folders: &[Utf8PathBuf]) -> Result<(), String> {
+fn check_words(command: &str, args: &[String], folders: &[Utf8PathBuf]) -> Result<(), String> {
+    check_not_writable(command, true, folders)?;
+    let script = args.iter().position(|arg| !arg.starts_with('-'));
+    for (at, arg) in args.iter().enumerate() {
+        check_not_writable(arg, script == Some(at), folders)?;
+        if let Some((_, value)) = arg.split_once('=') {
+            check_not_writable(value, false, folders)?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses an absolute path below a directory that the agent can write. Another word than the script
+/// may be a directory without a program, on which the server works.
+fn check_not_writable(word: &str, is_script: bool, folders: &[Utf8PathBuf]) -> Result<(), String> {
     let path = Utf8Path::new(word);
-    if !path.is_absolute() || !path.is_file() {
+    if !path.is_absolute() {
         return Ok(());
     }
-    let real = path.canonicalize_utf8().map_err(|error| format!("{path}: {error}"))?;
-    let names = [path, &real];
-    match folders.iter().find(|folder| names.iter().any(|name| name.starts_with(folder))) {
-        None => Ok(()),
-        Some(folder) => Err(format!(
+    let is_data = || path.is_dir() && !INDEX_FILES.iter().any(|name| path.join(name).exists());
+    match writable_folder(path, folders) {
+        Some(folder) if is_script || !is_data() => Err(format!(
             "{path} is in {folder}, which the agent can write, so it could run programs outside of \
-             its sandbox: move the file to another directory"
+             its sandbox: move it to another directory"
         )),
+        _ => Ok(()),
     }
+}
+
+/// Returns the directory of `folders` through which a path leads, also by links. The path need not
+/// exist.
+fn writable_folder<'f>(path: &Utf8Path, folders: &'f [Utf8PathBuf]) -> Option<&'f Utf8Path> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let mut real = Utf8PathBuf::new();
+        let mut parts = path.components();
+        let followed = loop {
+            match parts.next() {
+                None => return None,
+                Some(Utf8Component::ParentDir) => drop(real.pop()),
+                Some(part) => real.push(part),
+            }
+            if let Some(folder) = folders.iter().find(|folder| real.starts_with(folder)) {
+                return Some(folder);
+            }
+            if let Ok(target) = real.read_link_utf8() {
+                let folder = real.parent().unwrap_or(Utf8Path::new("/"));
+                break folder.join(target).join(parts.as_path());
+            }
+        };
+        path = followed;
+    }
+    // No program can open it.
+    None
 }
 
 #[cfg(test)]
@@ -197,7 +255,7 @@ mod tests {
         std::os::unix::fs::symlink(work.join("server.py"), other.join("link.py")).unwrap();
         std::os::unix::fs::symlink(other.join("server.py"), work.join("link.py")).unwrap();
         let folders = [work.clone()];
-        let check = |path: &Utf8Path| check_not_writable(path.as_str(), &folders);
+        let check = |path: &Utf8Path| check_not_writable(path.as_str(), false, &folders);
         for refused in [work.join("server.py"), other.join("link.py"), work.join("link.py")] {
             assert!(
                 check(&refused).unwrap_err().contains("which the agent can write"),
@@ -208,5 +266,60 @@ mod tests {
         for accepted in [other.join("server.py"), work.clone(), "npx".into(), "-y".into()] {
             assert_eq!(check(&accepted), Ok(()), "{accepted}");
         }
+    }
+
+    #[test]
+    fn no_argument_leads_to_code_that_the_agent_writes() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8Path::from_path(temp.path()).unwrap().canonicalize_utf8().unwrap();
+        let work = root.join("work");
+        for folder in ["data", "node", "python"] {
+            std::fs::create_dir_all(work.join(folder)).unwrap();
+        }
+        std::fs::write(work.join("node/index.js"), "").unwrap();
+        std::fs::write(work.join("python/__main__.py"), "").unwrap();
+        std::os::unix::fs::symlink(work.join("later"), root.join("link")).unwrap();
+        let folders = [work.clone()];
+        let check = |args: &[String]| check_words("server", args, &folders);
+        let text = |text: &str| text.to_owned();
+        for path in ["work/node", "work/python", "work/later", "link", "link/x", "no/../work/x"] {
+            let path = root.join(path);
+            for args in [
+                vec![path.to_string()],
+                vec![text("-y"), text("pkg"), path.to_string()],
+                vec![format!("--import={path}")],
+                vec![format!("KEY={path}")],
+            ] {
+                assert!(check(&args).is_err(), "{args:?}");
+            }
+        }
+        let data = work.join("data");
+        assert_eq!(check(&[text("-y"), text("pkg"), data.to_string()]), Ok(()));
+        assert_eq!(check(&[format!("--root={data}"), text("pkg")]), Ok(()));
+        assert_eq!(check(&[root.join("new").into_string(), text("https://x/?a=b")]), Ok(()));
+        assert!(check(&[text("-y"), data.to_string()]).is_err());
+        assert!(check_words(data.join("new").as_str(), &[], &folders).is_err());
+    }
+
+    #[test]
+    fn programs_are_not_taken_from_a_directory_that_the_agent_writes() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8Path::from_path(temp.path()).unwrap().canonicalize_utf8().unwrap();
+        let (work, other) = (root.join("work"), root.join("other"));
+        for folder in [work.join("bin"), other.clone()] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        std::os::unix::fs::symlink(work.join("bin"), root.join("link")).unwrap();
+        std::os::unix::fs::symlink(&other, work.join("out")).unwrap();
+        std::os::unix::fs::symlink(work.join("out"), root.join("chain")).unwrap();
+        let folders = [work.clone()];
+        let safe = |value: &str| safe_variable("PATH", value, &folders).map(|it| it.1);
+        let path = format!(
+            "{work}/bin::{other}:bin:.:{root}/link:{work}/out:{root}/chain:{work}/later:/usr/bin:"
+        );
+        assert_eq!(safe(&path), Some(format!("{other}:/usr/bin")));
+        assert_eq!(safe(&format!("{work}/bin:")), None);
+        let home = safe_variable("HOME", work.as_str(), &folders);
+        assert_eq!(home, Some(("HOME".to_owned(), work.into_string())));
     }
 }

@@ -204,3 +204,38 @@ fn the_lists_hold_for_requests_to_servers_too() {
     assert!(!call(&none, "look") && !read(&none));
     assert_eq!(none.denial("my shop", "tools/list", &json!({})), None, "Claude needs the list");
 }
+
+#[test]
+fn a_denied_tool_of_a_server_is_denied_in_every_form_of_the_list() {
+    let lists = |denied: &[&str]| {
+        McpToolLists::from_brief(&ClaudeLaunchSpec {
+            denied_tools: denied.iter().map(|entry| (*entry).to_owned()).collect(),
+            ..ClaudeLaunchSpec::default()
+        })
+    };
+    let is_denied = |entry: &str, server: &str, tool: &str| {
+        let lists = lists(&[entry]).unwrap();
+        lists.denial(server, "tools/call", &json!({ "name": tool })).is_some()
+    };
+    for entry in [
+        "Bash,mcp__shop__buy",
+        "Read mcp__shop__buy",
+        "Bash(rm *, mv *), mcp__shop__buy ,Write",
+        "mcp__shop__buy(*)",
+        "mcp__shop__buy(a, b)",
+        " mcp__shop__buy",
+    ] {
+        assert!(is_denied(entry, "shop", "buy"), "{entry}");
+        assert!(!is_denied(entry, "shop", "look"), "{entry}");
+    }
+    assert!(!is_denied("Bash(echo mcp__shop__buy)", "shop", "buy"));
+    // The name of a server may look like the name of a tool.
+    assert!(is_denied("mcp__my__shop", "my__shop", "buy"));
+    assert!(is_denied("mcp__my__shop", "my", "shop"));
+    assert!(!is_denied("mcp__my__shop", "my", "buy"));
+    assert!(is_denied("mcp__my__*", "my__shop", "buy"));
+    for refused in ["mcp__shop__buy(a", "mcp__shop__buy(a)b"] {
+        let refusal = lists(&["Bash(rm *", refused]).err().unwrap().to_string();
+        assert!(refusal.contains("denied_tools") && refusal.contains(refused), "{refusal}");
+    }
+}

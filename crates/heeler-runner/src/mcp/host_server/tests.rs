@@ -212,3 +212,38 @@ async fn a_server_that_reads_nothing_fails_further_requests() {
     };
     assert_eq!(refused["error"]["message"], "the server does not read its input");
 }
+
+#[tokio::test]
+async fn no_part_of_a_cut_line_of_the_errors_is_kept() {
+    let line = format!("secret{}\n", "x".repeat(1000));
+    let long = format!("secret{}", "x".repeat(100_000));
+    for (errors, expected) in [
+        ("short\nend".to_owned(), "short\nend".to_owned()),
+        (line.repeat(3), line.repeat(2)),
+        (format!("{line}{line}end"), format!("{line}{line}end")),
+        (format!("{line}{line}{line}end"), format!("{line}{line}end")),
+        // The cut is between two lines.
+        (
+            format!("{line}{}\n", "y".repeat(ERRORS_BYTES_MAX - 1)),
+            "y".repeat(ERRORS_BYTES_MAX - 1) + "\n",
+        ),
+        (long.clone(), "[a long line is left out]\n".to_owned()),
+        (format!("{long}\nend"), "[a long line is left out]\nend".to_owned()),
+    ] {
+        for step in [1, 700, 1 << 20] {
+            let (mut input, output) = tokio::io::duplex(1 << 20);
+            let end = Arc::<Mutex<Vec<u8>>>::default();
+            let (open, _closed) = oneshot::channel();
+            let write = async {
+                for part in errors.as_bytes().chunks(step) {
+                    input.write_all(part).await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+                drop(input);
+            };
+            tokio::join!(keep_end(output, Arc::clone(&end), open), write);
+            let kept = String::from_utf8(end.lock().unwrap().clone()).unwrap();
+            assert_eq!(kept, expected, "{step}");
+        }
+    }
+}
