@@ -96,7 +96,9 @@ fn claude_works_at_once_in_the_sandbox_of_a_new_fleet() {
     command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
     let said = Ran::from(command.output().unwrap()).ok();
     assert!(said.contains("Looked."), "{said}");
-    assert_eq!(fleet.read("seen"), "heeler\ndenied\n");
+    let seen = fleet.read("seen");
+    assert!(seen.starts_with("heeler") && seen.ends_with("\ndenied\n"), "{seen}");
+    assert_eq!(seen.lines().count(), 2, "the state directory is hidden: {seen}");
 }
 
 #[test]
