@@ -422,15 +422,18 @@ fn times_and_figures_read_as_people_say_them() {
 #[test]
 fn files_of_pages_are_found_by_their_address_and_are_small() {
     // Only some pages load these files.
-    let is_rare =
-        |name: &str| matches!(name, "work.css" | "transcript.js" | "answer.js" | "config.js");
+    let is_rare = |name: &str| matches!(name, "work.css" | "transcript.js" | "answer.js");
+    // Only the page that edits config files loads these.
+    let is_editor = |name: &str| matches!(name, "config.js" | "config-form.js");
     // The settings page loads the first one, and a browser that was added the other one.
     let is_push = |name: &str| matches!(name, "push.js" | "worker.js");
     let of = |is_wanted: &dyn Fn(&str) -> bool| -> usize {
         let wanted = assets::ALL_ASSETS.iter().filter(|asset| is_wanted(asset.name));
         wanted.map(|asset| asset.bytes.len()).sum()
     };
-    let (common, rare) = (of(&|name| !is_rare(name) && !is_push(name)), of(&is_rare));
+    let is_common = |name: &str| !is_rare(name) && !is_editor(name) && !is_push(name);
+    let (common, rare) = (of(&is_common), of(&is_rare));
+    assert!(of(&is_editor) < 20 * 1024, "{}", of(&is_editor));
     assert!(of(&is_push) < 8 * 1024, "{}", of(&is_push));
     assert!(common < 64 * 1024, "{common}");
     assert!(rare < 32 * 1024, "{rare}");

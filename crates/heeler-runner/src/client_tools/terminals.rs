@@ -469,7 +469,7 @@ mod tests {
 
     #[test]
     fn no_part_of_a_cut_line_is_recorded() {
-        let mut output = TerminalOutput::new(12);
+        let mut output = TerminalOutput::new(11);
         output.push(b"topsecret\nnext\n");
         let (text, is_truncated) = output.text();
         assert_eq!((text.as_str(), is_truncated), ("ecret\nnext\n", true));
