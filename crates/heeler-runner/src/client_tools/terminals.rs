@@ -40,6 +40,9 @@ const SHELL: &str = "/bin/sh";
 /// Text in place of the rest of a line whose beginning is not kept.
 const CUT_MARK: &str = "[the beginning of the output is left out]\n";
 
+/// Length in which a cut secret may be, if the text has no line break there.
+const CUT_SECRET_BYTES_MAX: usize = 4 << 10;
+
 const READ_BYTES: usize = 16 << 10;
 
 /// Environment of the commands of a run.
@@ -189,14 +192,16 @@ fn unknown(id: &str) -> ClientToolReply {
     ClientToolReply { terminal: Some(id.to_owned()), output: None, result }
 }
 
-/// Returns the text of an output for the rows of the run. A secret in a cut line would not be
-/// recognized, so no part of this line is recorded. The agent itself gets it.
+/// Returns the text of an output for the rows of the run. A secret that was cut would not be
+/// recognized, so the rest of a cut line is not recorded, or the beginning of a very long one. The agent
+/// itself gets it.
 fn recorded_text(text: &str, is_truncated: bool) -> String {
-    match text.split_once('\n') {
-        _ if !is_truncated => text.to_owned(),
-        Some((_, rest)) => format!("{CUT_MARK}{rest}"),
-        None => CUT_MARK.to_owned(),
+    if !is_truncated {
+        return text.to_owned();
     }
+    let most = text.floor_char_boundary(CUT_SECRET_BYTES_MAX);
+    let skipped = text[..most].find('\n').map_or(most, |at| at + 1);
+    format!("{CUT_MARK}{}", &text[skipped..])
 }
 
 fn lock(output: &Mutex<TerminalOutput>) -> MutexGuard<'_, TerminalOutput> {
@@ -448,8 +453,8 @@ mod tests {
         for limit in [5, 4096, usize::MAX] {
             let command = TerminalCommand { output_bytes_max: limit, ..line(script) };
             terminals.create("t1", &command, &tree, &context()).result.unwrap();
-            // It is one line, of which no part is recorded.
-            assert_eq!(wait(&terminals, "t1").await.output.unwrap(), CUT_MARK);
+            let recorded = wait(&terminals, "t1").await.output.unwrap();
+            let recorded = recorded.strip_prefix(CUT_MARK).unwrap();
             let read = terminals.read_output("t1").result.unwrap();
             let output = read["output"].as_str().unwrap();
             let most = limit.min(TERMINAL_OUTPUT_BYTES_MAX);
@@ -459,6 +464,9 @@ mod tests {
                 output.len()
             );
             assert_eq!(read["truncated"], true);
+            // It is one line, whose beginning is not recorded. A character may be wider than a byte.
+            let skipped = output.len().min(CUT_SECRET_BYTES_MAX);
+            assert!(recorded.len() + skipped <= output.len() + 3, "{limit} {}", recorded.len());
         }
         let command = TerminalCommand { output_bytes_max: 0, ..line("echo x") };
         terminals.create("t1", &command, &tree, &context()).result.unwrap();
