@@ -304,6 +304,8 @@ impl StormFleet {
         wait_for("a leader", || leader(&self.hosts[0].herd));
         self.told.extend(self.callers.drain(..).map(|caller| caller.join().unwrap()));
         wait_for("the end of all jobs", || {
+            // A daemon that is told to stop still answers for a moment; only a new one settles its runs.
+            self.hosts.iter_mut().for_each(StormHost::heal);
             let jobs = self.hosts[0].herd.jobs();
             jobs.iter().all(|job| job.status.is_final()).then_some(())
         });
