@@ -36,6 +36,7 @@ pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("sessions", "", "list the sessions that can be resumed"),
     ("status", "", "show the state of this session"),
     ("theme", "dark|light|none", "set the colours of the screen, until you leave"),
+    ("background", "", "leave, and let the agent finish its turn; also /bg"),
     ("exit", "", "leave; also /quit, /q, Ctrl+D, Ctrl+C twice"),
 ];
 
@@ -80,6 +81,7 @@ pub(crate) enum ChatCommand {
     Sessions,
     Status,
     Theme(ChatTheme),
+    Background,
     Exit,
 }
 
@@ -174,6 +176,7 @@ fn parse_command_name(name: &str, rest: &str) -> Result<ChatCommand, ChatCommand
         "theme" => ChatTheme::parse(rest)
             .map(ChatCommand::Theme)
             .ok_or_else(|| command_error("/theme knows dark, light and none")),
+        "background" | "bg" => plain(ChatCommand::Background),
         "exit" | "quit" | "q" => plain(ChatCommand::Exit),
         other => Err(unknown_command(other)),
     }
@@ -342,6 +345,7 @@ mod tests {
         }
         check("  /Q ".to_lowercase().as_str(), ChatCommand::Exit);
         check("/quit", ChatCommand::Exit);
+        check("/bg", ChatCommand::Background);
         check("/tasks done 2", ChatCommand::Tasks(TaskListChange::Done(2)));
         check("/stop all", ChatCommand::Stop(None));
         check("/fork 3", ChatCommand::Fork(Some(3)));

@@ -35,6 +35,9 @@ impl Conversation {
             ChatCommand::Sessions => self.list_sessions(),
             ChatCommand::Status => self.show_status(),
             ChatCommand::Theme(theme) => self.display.push(ChatOutput::ThemeChanged(theme)),
+            ChatCommand::Background => {
+                self.apply_phase_event(ConversationPhaseEvent::BackgroundRequested);
+            }
             ChatCommand::Exit => self.apply_phase_event(ConversationPhaseEvent::ExitRequested),
         }
     }

@@ -47,6 +47,7 @@ impl Conversation {
             ConversationPhaseEffect::ShowExitMessage(text) => self.display.show_exit_message(text),
             ConversationPhaseEffect::StartWaitingTurn => self.start_waiting_turn(),
             ConversationPhaseEffect::ReportWorkers(choice) => self.report_workers(choice),
+            ConversationPhaseEffect::ReportBackground => self.report_background(),
             ConversationPhaseEffect::CancelTurn => self.apply_turn_event(TurnEvent::ExitBegan),
             ConversationPhaseEffect::StopWorkers => self.stop_workers(),
             ConversationPhaseEffect::CheckProgress => {
@@ -78,6 +79,15 @@ impl Conversation {
             };
             self.display.show_exit_message(format!("{label}: {}", names.join(", ")));
         }
+    }
+
+    /// Shows the job of the turn that goes on without this program.
+    fn report_background(&mut self) {
+        let Some(job) = self.turn.running().map(|turn| turn.job.clone()) else { return };
+        self.display.show_exit_message(format!("The agent goes on in the background: {job}"));
+        self.display.show_exit_message(format!("Watch: heeler logs -f {job}"));
+        self.display
+            .show_exit_message("Its questions wait on the dashboard and in: heeler approvals");
     }
 
     /// Asks the agent for insights, in a fork of its session.

@@ -45,6 +45,8 @@ pub(super) enum ConversationPhaseEvent {
     LineEntered(String),
     /// The person wants to leave.
     ExitRequested,
+    /// The person wants to leave and to let the turn and the workers go on.
+    BackgroundRequested,
     /// The terminal was closed.
     TerminalClosed,
     /// Time has passed, or a job has ended.
@@ -84,6 +86,8 @@ pub(super) enum ConversationPhaseEffect {
     /// Start the messages that were held back while the person was asked.
     StartWaitingTurn,
     ReportWorkers(WorkerExitChoice),
+    /// Tell the person how to follow the turn that goes on.
+    ReportBackground,
     /// Cancel the running turn.
     CancelTurn,
     StopWorkers,
@@ -157,6 +161,16 @@ fn step_open(
         ConversationPhaseEvent::ExitRequested | ConversationPhaseEvent::TerminalClosed => {
             end_jobs(unasked(facts), facts)
         }
+        ConversationPhaseEvent::BackgroundRequested if facts.is_turn_running => end(vec![
+            ConversationPhaseEffect::ReportWorkers(WorkerExitChoice::KeepRunning),
+            ConversationPhaseEffect::ReportBackground,
+        ]),
+        ConversationPhaseEvent::BackgroundRequested => {
+            let refuse = ConversationPhaseEffect::ShowError(
+                "the agent does not work on a message, so nothing can go on; /exit leaves",
+            );
+            (ConversationPhase::Open, vec![refuse])
+        }
         // An insights job exists only in the phase that waits for it.
         ConversationPhaseEvent::ProgressMade
         | ConversationPhaseEvent::InsightsRequested(_)
@@ -189,7 +203,9 @@ fn step_asking(
         ConversationPhaseEvent::ExitRequested => end(Vec::new()),
         // Nobody can answer the question any more.
         ConversationPhaseEvent::TerminalClosed => end_jobs(unasked(facts), facts),
-        ConversationPhaseEvent::ProgressMade
+        // It is a command, and lines are answers here.
+        ConversationPhaseEvent::BackgroundRequested
+        | ConversationPhaseEvent::ProgressMade
         | ConversationPhaseEvent::InsightsRequested(_)
         | ConversationPhaseEvent::InsightsSkipped(_)
         | ConversationPhaseEvent::InsightsReply(_)
@@ -228,6 +244,7 @@ fn step_ending(
         ConversationPhaseEvent::InsightsSkipped(Some(why)) => end(vec![insights_failed(&why)]),
         // A closed terminal hurries nothing.
         ConversationPhaseEvent::TerminalClosed
+        | ConversationPhaseEvent::BackgroundRequested
         | ConversationPhaseEvent::InsightsReply(_)
         | ConversationPhaseEvent::InsightsEnded(_) => ending(Vec::new()),
     }
@@ -259,6 +276,7 @@ fn step_collecting(
         }
         ConversationPhaseEvent::InsightsEnded(Err(why)) => end(vec![insights_failed(&why)]),
         ConversationPhaseEvent::TerminalClosed
+        | ConversationPhaseEvent::BackgroundRequested
         | ConversationPhaseEvent::ProgressMade
         | ConversationPhaseEvent::InsightsRequested(_)
         | ConversationPhaseEvent::InsightsSkipped(_) => collecting(job, reply, Vec::new()),

@@ -208,3 +208,36 @@ fn a_turn_that_does_not_end_is_left_to_the_daemon_by_a_second_signal() {
     fleet.wait_until_ended();
     nothing_is_left(&fleet);
 }
+
+#[test]
+fn a_turn_in_the_background_goes_on_with_its_question_and_is_there_when_the_session_is_resumed() {
+    let (fleet, mut pty) =
+        chat("{write: a.txt, text: hi, ask_permission: true}, {say: 'Written.'}");
+    pty.type_in("/background\r");
+    pty.shows("/exit leaves");
+    pty.type_in("go\r");
+    pty.shows("the agent wants to use Write");
+    // Tab goes from the question to the input.
+    pty.type_in("\t/background\r");
+    let (code, screen) = pty.ended();
+    assert_eq!(code, Some(0), "{screen}");
+    pty.is_given_back();
+    let job = fleet.jobs().remove(0).head.id.to_string();
+    for line in ["The agent goes on in the background: ", "Watch: heeler logs -f "] {
+        assert!(screen.contains(line), "{screen}");
+    }
+    assert!(screen.contains("Resume: heeler --resume chat-ID"), "{screen}");
+    assert!(!fleet.file("a.txt").exists(), "{job} was answered by nobody");
+
+    let waiting = fleet.json(&["approvals", "list", "--json"]);
+    let question = waiting["approvals"][0]["id"].as_str().unwrap().to_owned();
+    fleet.run(&["approvals", "approve", &question]).ok();
+    assert_eq!(fleet.wait_until_ended().head.status, JobStatus::Completed);
+    assert_eq!(fleet.read("a.txt"), "hi");
+    let (id, _) = session(&fleet);
+    let pty = Pty::start(&fleet, &["--resume", &id, "--no-insights"]);
+    answered(&pty, "● Written.");
+    leave(pty);
+    assert_eq!(session(&fleet).1.last().unwrap(), "assistant Written.");
+    nothing_is_left(&fleet);
+}

@@ -252,3 +252,33 @@ fn what_waits_to_be_said_is_told_to_who_leaves() {
     let shown = rig.shown();
     assert_eq!(shown[1..3], ["not sent: two", "not sent: three"], "{shown:?}");
 }
+
+#[test]
+fn a_turn_in_the_background_is_neither_cancelled_nor_waited_for() {
+    let mut rig = ConversationFixture::new();
+    rig.say("/background");
+    assert!(!rig.conversation().has_ended());
+    let shown = rig.shown();
+    assert!(shown[0].contains("nothing can go on; /exit leaves"), "{shown:?}");
+    rig.say("go");
+    rig.is(1, ChatJobState::Running);
+    let now = rig.now;
+    rig.conversation().handle_fleet_event(worker(ChatJobState::Running), now);
+    rig.shown();
+    rig.stage.calls();
+    rig.say("/bg");
+    assert!(rig.conversation().has_ended());
+    assert_eq!(rig.stage.calls(), [""; 0], "neither the turn nor the worker is cancelled");
+    let (shown, job) = (rig.shown(), job(1));
+    assert_eq!(
+        shown[..3],
+        [
+            "Workers that keep running: coder-1".to_owned(),
+            format!("The agent goes on in the background: {job}"),
+            format!("Watch: heeler logs -f {job}"),
+        ]
+    );
+    rig.crash();
+    rig.said(1, 1, "Done.");
+    assert!(rig.shown().contains(&"Assistant Done.".to_owned()), "the resumed session follows it");
+}
