@@ -28,6 +28,7 @@ pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("restart", "[N|all]", "restart paused loops"),
     ("fork", "[N]", "continue in a copy of this session, up to message N of /search"),
     ("undo", "", "take the last turn back: continue from before it"),
+    ("rewind", "", "the same, and restore the files as they were before that turn"),
     ("diff", "", "show the changes to files since the start of this session"),
     ("copy", "[N]", "copy the last answer, or its code block N, to the clipboard"),
     ("cost", "", "show the cost of this session"),
@@ -73,6 +74,7 @@ pub(crate) enum ChatCommand {
     Restart(Option<usize>),
     Fork(Option<u64>),
     Undo,
+    Rewind,
     Diff,
     Copy(Option<usize>),
     Cost,
@@ -94,7 +96,8 @@ impl ChatCommand {
             ChatCommand::Loop { .. }
             | ChatCommand::Stop(_)
             | ChatCommand::Restart(_)
-            | ChatCommand::Undo => true,
+            | ChatCommand::Undo
+            | ChatCommand::Rewind => true,
             // A fork and an export write files of their own, not the session.
             _ => false,
         }
@@ -164,6 +167,7 @@ fn parse_command_name(name: &str, rest: &str) -> Result<ChatCommand, ChatCommand
             some.map(|it| parse_number(name, &it)).transpose()?.map(|it| it as u64),
         )),
         "undo" => plain(ChatCommand::Undo),
+        "rewind" => plain(ChatCommand::Rewind),
         "diff" => plain(ChatCommand::Diff),
         "copy" => Ok(ChatCommand::Copy(some.map(|it| parse_number(name, &it)).transpose()?)),
         "cost" => plain(ChatCommand::Cost),

@@ -30,6 +30,7 @@ mod rows;
 mod shell;
 mod shell_commands;
 mod turn_phase;
+mod turn_to_undo;
 mod turns;
 mod undo;
 mod worker_list;
@@ -186,6 +187,11 @@ impl Conversation {
             ChatFleetEvent::Workers(workers) => self.update_workers(workers),
             ChatFleetEvent::ShellEnded(ended) => self.handle_shell_output(&ended),
             ChatFleetEvent::DiffLoaded(diff) => self.show_diff(diff),
+            ChatFleetEvent::FilesRestored(result) => {
+                self.apply_turn_event(TurnEvent::FilesRestored(result));
+                // The person may be leaving, and only the files were waited for.
+                self.apply_phase_event(ConversationPhaseEvent::ProgressMade);
+            }
             ChatFleetEvent::ConnectionChanged(trouble) => self.display.status.trouble = trouble,
         }
         self.refresh_status();

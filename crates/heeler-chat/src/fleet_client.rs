@@ -137,6 +137,8 @@ pub enum ChatFleetEvent {
     ShellEnded(ShellCommandOutput),
     /// Changes to the files of a session: a unified diff, or the reason that there is none.
     DiffLoaded(Result<String, String>),
+    /// The files of a session were restored: a description, or the reason that they were not.
+    FilesRestored(Result<String, String>),
     /// The fleet became unreachable, with the reason, or reachable again.
     ConnectionChanged(Option<String>),
 }
@@ -174,6 +176,9 @@ pub trait ChatFleetClient: Send {
     fn stop_shell(&mut self);
     /// Loads the changes to the files of a session since its start; they are an event.
     fn load_diff(&mut self, session: &AgentSessionId);
+    /// Restores the files of a session: as they were after an entry, or without one before its first
+    /// turn. The result is an event.
+    fn restore_files(&mut self, session: &AgentSessionId, after: Option<Uuid>);
     /// Returns the status of a job; `None` if it is unknown.
     fn job_info(&mut self, job: &JobId) -> Result<Option<ChatJobInfo>, String>;
 }

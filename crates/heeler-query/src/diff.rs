@@ -57,12 +57,12 @@ pub(crate) fn no_snapshot(session: &Session) -> QueryError {
 }
 
 /// Start of a comparison.
-struct DiffBase {
-    note: TranscriptSnapshot,
+pub(crate) struct DiffBase {
+    pub(crate) note: TranscriptSnapshot,
     /// The snapshot, or the commit it is based on.
     commit: String,
     /// Remark about the start.
-    message: Option<String>,
+    pub(crate) message: Option<String>,
 }
 
 impl DiffBase {
@@ -103,7 +103,7 @@ impl DiffBase {
     }
 
     /// Finds the last snapshot taken up to a message.
-    fn at_message(log: &Utf8Path, asked: u64) -> Result<Option<DiffBase>, QueryError> {
+    pub(crate) fn at_message(log: &Utf8Path, asked: u64) -> Result<Option<DiffBase>, QueryError> {
         let mut number = asked;
         while number > 0 {
             // Snapshots are taken after turns, so a message inside a turn has none.
@@ -128,17 +128,17 @@ impl DiffBase {
 }
 
 fn describe_moved_base(asked: u64, to: &str) -> String {
-    format!("no snapshot was taken at message {asked}: the diff starts {to}, the last one before")
+    format!("no snapshot was taken at message {asked}: the last one before it, {to}, is used")
 }
 
-fn parse_commit(text: &str) -> Result<CommitId, QueryError> {
+pub(crate) fn parse_commit(text: &str) -> Result<CommitId, QueryError> {
     let message = "the transcript has a snapshot without a valid commit".to_owned();
     CommitId::parse(text).ok_or(QueryError::Refused { message, hint: None })
 }
 
 /// Finds the directory that holds a session's files; `None` if it does not exist or was on another
 /// machine.
-fn find_work_tree(session: &Session, last: &TranscriptSnapshot) -> Option<WorkTree> {
+pub(crate) fn find_work_tree(session: &Session, last: &TranscriptSnapshot) -> Option<WorkTree> {
     // A worktree of the session takes precedence over the directory of the last snapshot.
     let top = session.workspace.as_deref().unwrap_or(&last.top);
     let works_in = |directory: &Utf8PathBuf| {

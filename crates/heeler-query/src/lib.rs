@@ -30,6 +30,7 @@ pub mod messages;
 pub mod metrics;
 pub mod overview;
 pub mod progress;
+pub mod rewind;
 pub mod rows;
 pub mod schedules;
 pub mod search;

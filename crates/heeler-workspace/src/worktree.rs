@@ -9,13 +9,14 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{OsDisk, create_folder, sync_file_system, temp_name, untrusted_file};
+use heeler_transcript::{OsDisk, create_folder, sync_file_system, untrusted_file};
 use jiff::Timestamp;
 
 use crate::commit::{parse_staged_commit, parse_tree, read_commit};
 use crate::git_command::GitCommand;
 use crate::object_id::{ObjectId, short_digest};
 use crate::path_map::PathMap;
+use crate::pending_folder::PendingFolder;
 use crate::snapshot::{CommitId, Snapshot, SnapshotName, SnapshotOmission};
 use crate::snapshot_cache::{GitFileMode, RecordedFile, SnapshotCacheHeader, encode, fs_now_ns};
 use crate::snapshot_store::{
@@ -174,39 +175,6 @@ fn prepare_path(at: &Utf8Path) -> Result<Utf8PathBuf, SnapshotError> {
     create_folder(&OsDisk, folder)?;
     // Git records the path without links, and the comparison is by text.
     Ok(folder.canonicalize_utf8().map_err(io_at("find", folder))?.join(name))
-}
-
-/// Directory outside Heeler's repository that must not outlive a crash: a note records it.
-struct PendingFolder {
-    path: Utf8PathBuf,
-    note: Utf8PathBuf,
-}
-
-impl PendingFolder {
-    fn new(snapshots: &SnapshotStore, at: &Utf8Path) -> Result<PendingFolder, SnapshotError> {
-        let path = temp_name(at);
-        let name = format!("pending/{:016x}", fastrand::u64(..));
-        // The note is durable before the folder exists, or a crash would leave an unknown folder.
-        snapshots.write(&name, path.as_str().as_bytes())?;
-        let pending = PendingFolder { path, note: snapshots.root.join(name) };
-        let made = DirBuilder::new().mode(0o700).create(&pending.path);
-        made.map_err(io_at("make", &pending.path))?;
-        Ok(pending)
-    }
-
-    /// Ends the pending state: the directory has become permanent, or is gone.
-    fn done(self) -> Result<(), SnapshotError> {
-        fs::remove_file(&self.note).map_err(io_at("remove", &self.note))
-    }
-}
-
-impl Drop for PendingFolder {
-    fn drop(&mut self) {
-        // After a success both are gone; leftovers of a failure are removed at the next opening.
-        if fs::remove_dir_all(&self.path).is_ok() {
-            let _unused = fs::remove_file(&self.note);
-        }
-    }
 }
 
 impl SnapshotOperation<'_> {

@@ -82,7 +82,7 @@ const RUNNING: [&str; 51] = [
 ];
 
 /// Commands that run nothing of a fleet. `demo` runs its own.
-const READING: [&str; 60] = [
+const READING: [&str; 61] = [
     "agent add",
     "agent capabilities",
     "agent list",
@@ -129,6 +129,7 @@ const READING: [&str; 60] = [
     "session diff",
     "session export",
     "session list",
+    "session rewind",
     "session show",
     "sessions",
     "status",

@@ -40,6 +40,7 @@ mod open_file_limit;
 mod output;
 mod process_env;
 mod protected_files;
+mod rewind;
 mod schema;
 mod shared_args;
 mod state_reader;

@@ -27,6 +27,7 @@ impl Conversation {
             ChatCommand::Restart(which) => self.restart_loops(which),
             ChatCommand::Fork(at) => self.fork(at),
             ChatCommand::Undo => self.undo(),
+            ChatCommand::Rewind => self.rewind(),
             ChatCommand::Diff => self.request_diff(),
             ChatCommand::Copy(block) => self.copy_answer(block),
             ChatCommand::Cost => self.show_cost(),

@@ -33,7 +33,7 @@ impl Conversation {
             policy: self.options.worker_exit_policy,
             // While the disk fails, an answer could not be handled.
             can_ask: self.options.attended && !self.has_unwritten_entries(),
-            is_turn_running: self.turn.running().is_some(),
+            is_turn_running: self.turn.delays_exit(),
             live_workers: self.workers.live_count(),
         }
     }

@@ -152,6 +152,11 @@ impl ChatFleetClient for FakeChatFleet {
         self.with(|played| played.calls.push(format!("diff {session}")));
     }
 
+    fn restore_files(&mut self, session: &AgentSessionId, after: Option<Uuid>) {
+        let after = after.map(|entry| entry.as_u128());
+        self.with(|played| played.calls.push(format!("restore {session} {after:?}")));
+    }
+
     fn job_info(&mut self, wanted: &JobId) -> Result<Option<ChatJobInfo>, String> {
         let count = self.with(|played| played.turns.len().max(played.sessions.len()));
         let number = (1..=count).find(|number| job(*number) == *wanted);

@@ -1,5 +1,5 @@
 //! Phases of the turn: idle, a message that waits for the disk, a running turn, a copy of the
-//! session.
+//! session, files that are being restored.
 //!
 //! Pure: [`TurnPhase::step`] takes the old phase and an event, and returns the new phase with the
 //! effects to execute. At most one turn exists, and everything that belongs to it, such as its open
@@ -10,6 +10,7 @@ use heeler_model::job_row::{JobRow, JobRowKind};
 use uuid::Uuid;
 
 use super::fork_copy::ConversationFork;
+use super::turn_to_undo::TurnToUndo;
 use crate::{ChatJobInfo, ChatJobState, ChatQuestion};
 
 /// Initiator of a turn.
@@ -155,6 +156,8 @@ pub(super) enum TurnPhase {
     Running(Box<RunningTurn>),
     /// The session is being copied, and the conversation will continue in the copy.
     Copying(Box<ConversationFork>),
+    /// The files are being restored. The last turn is taken back when they are.
+    Restoring(Box<TurnToUndo>),
 }
 
 /// Event that may change the phase of the turn.
@@ -179,6 +182,10 @@ pub(super) enum TurnEvent {
     /// The copy may be complete.
     CopyPolled,
     CopyCancelled,
+    /// The files of before a turn are being restored.
+    RestoreStarted(Box<TurnToUndo>),
+    /// The files were restored, or could not be.
+    FilesRestored(Result<String, String>),
     /// The conversation has ended.
     ConversationEnded,
 }
@@ -207,6 +214,9 @@ pub(super) enum TurnEffect {
     RecordEnd(Box<RunningTurn>, ChatJobInfo),
     FinishCopy(Box<ConversationFork>),
     DiscardCopy(Box<ConversationFork>),
+    /// Take a turn back of which the files were restored, with a description of that.
+    UndoTurn(Box<TurnToUndo>, String),
+    ShowError(String),
 }
 
 /// Way of a message to the agent.
@@ -228,8 +238,14 @@ impl TurnPhase {
         matches!(self, TurnPhase::Idle)
     }
 
-    pub(super) fn is_copying(&self) -> bool {
-        matches!(self, TurnPhase::Copying(_))
+    /// Returns true if lines that write to the session have to wait.
+    pub(super) fn holds_lines(&self) -> bool {
+        matches!(self, TurnPhase::Copying(_) | TurnPhase::Restoring(_))
+    }
+
+    /// Returns true if leaving has to wait: for the end of the turn, or for files that are half restored.
+    pub(super) fn delays_exit(&self) -> bool {
+        matches!(self, TurnPhase::Running(_) | TurnPhase::Restoring(_))
     }
 
     pub(super) fn running(&self) -> Option<&RunningTurn> {
@@ -252,6 +268,7 @@ impl TurnPhase {
         match self {
             TurnPhase::Idle => None,
             TurnPhase::Copying(_) => Some("the session is being copied; Esc cancels it"),
+            TurnPhase::Restoring(_) => Some("the files are being restored"),
             TurnPhase::Submitting(_) | TurnPhase::Running(_) => {
                 Some("a turn is in progress; Esc interrupts it")
             }
@@ -265,6 +282,7 @@ impl TurnPhase {
             TurnPhase::Submitting(_) => Some("waiting for the disk"),
             TurnPhase::Running(turn) => Some(turn.describe()),
             TurnPhase::Copying(_) => Some("copying the session"),
+            TurnPhase::Restoring(_) => Some("restoring the files"),
         }
     }
 
@@ -303,9 +321,13 @@ impl TurnPhase {
             (TurnPhase::Idle, TurnEvent::CopyStarted(copy)) => {
                 (TurnPhase::Copying(copy), Vec::new())
             }
+            (TurnPhase::Idle, TurnEvent::RestoreStarted(undo)) => {
+                (TurnPhase::Restoring(undo), Vec::new())
+            }
             (TurnPhase::Submitting(pending), event) => step_submitting(pending, event),
             (TurnPhase::Running(turn), event) => step_running(turn, event),
             (TurnPhase::Copying(copy), event) => step_copying(copy, event),
+            (TurnPhase::Restoring(undo), event) => step_restoring(undo, event),
             (TurnPhase::Idle, event) => (TurnPhase::Idle, refuse(event)),
         }
     }
@@ -374,12 +396,29 @@ fn step_copying(copy: Box<ConversationFork>, event: TurnEvent) -> TurnTransition
     }
 }
 
+fn step_restoring(undo: Box<TurnToUndo>, event: TurnEvent) -> TurnTransition {
+    match event {
+        TurnEvent::FilesRestored(Ok(done)) => {
+            (TurnPhase::Idle, vec![TurnEffect::UndoTurn(undo, done), TurnEffect::StartWaitingTurn])
+        }
+        TurnEvent::FilesRestored(Err(why)) => {
+            (TurnPhase::Idle, vec![TurnEffect::ShowError(why), TurnEffect::StartWaitingTurn])
+        }
+        // The turn stays in the conversation. Its files are restored, or can be by another `/rewind`.
+        TurnEvent::ConversationEnded => (TurnPhase::Idle, Vec::new()),
+        other => (TurnPhase::Restoring(undo), refuse(other)),
+    }
+}
+
 /// Returns the effects of an event that a phase does not accept. A message or a copy is not dropped
 /// silently; every other event has no meaning there, such as the state of a job that has ended.
 fn refuse(event: TurnEvent) -> Vec<TurnEffect> {
     match event {
         TurnEvent::Begin(pending) => vec![TurnEffect::ReturnMessage(pending)],
         TurnEvent::CopyStarted(copy) => vec![TurnEffect::DiscardCopy(copy)],
+        // The result arrived after the conversation has gone on, and the person has to know it.
+        TurnEvent::FilesRestored(Err(why)) => vec![TurnEffect::ShowError(why)],
+        TurnEvent::FilesRestored(Ok(_)) | TurnEvent::RestoreStarted(_) => Vec::new(),
         TurnEvent::Accepted(_)
         | TurnEvent::Refused(_)
         | TurnEvent::NotFollowed

@@ -58,6 +58,8 @@ impl Conversation {
             TurnEffect::RecordEnd(turn, info) => self.record_turn_end(&turn, &info),
             TurnEffect::FinishCopy(copy) => self.finish_fork(*copy),
             TurnEffect::DiscardCopy(copy) => self.discard_fork(*copy),
+            TurnEffect::UndoTurn(undo, restored) => self.take_back(*undo, &restored),
+            TurnEffect::ShowError(why) => self.display.show_error(why),
         }
     }
 
@@ -78,7 +80,7 @@ impl Conversation {
         let writes = command.as_ref().is_none_or(|it| it.as_ref().is_ok_and(ChatCommand::writes));
         // A message to a worker is not written here, because the worker's rows will contain it.
         let is_to_worker = command.is_none() && self.display.view != ChatSpeaker::Coordinator;
-        if writes && self.turn.is_copying() && !is_to_worker {
+        if writes && self.turn.holds_lines() && !is_to_worker {
             return self.outbox.hold(line);
         }
         if writes && !self.prepare_or_hold(line) {
@@ -124,7 +126,7 @@ impl Conversation {
 
     /// Handles the held lines once the session is writable.
     pub(super) fn send_held_lines(&mut self) {
-        if !self.outbox.has_held_lines() || self.turn.is_copying() {
+        if !self.outbox.has_held_lines() || self.turn.holds_lines() {
             return;
         }
         match self.record.session_file.prepare_writing() {

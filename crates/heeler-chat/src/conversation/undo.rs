@@ -1,4 +1,4 @@
-//! Taking the last turn back.
+//! Taking the last turn back, with or without its files.
 
 use std::collections::HashSet;
 
@@ -8,6 +8,8 @@ use uuid::Uuid;
 
 use super::Conversation;
 use super::display::truncate_line;
+use super::turn_phase::TurnEvent;
+use super::turn_to_undo::TurnToUndo;
 use crate::{ChatSpeaker, ConversationEntry, EntryRole, SessionFileError};
 
 /// Key that marks the entry of an undo.
@@ -19,11 +21,33 @@ impl Conversation {
     /// Takes the last turn back: the next turn continues from before it. The transcript keeps the
     /// turn, marked.
     pub(super) fn undo(&mut self) {
+        if let Some(undo) = self.find_turn_to_undo() {
+            self.take_back(undo, "Files are unchanged.");
+        }
+    }
+
+    /// Restores the files as they were before the last turn, then takes the turn back.
+    pub(super) fn rewind(&mut self) {
+        let Some(undo) = self.find_turn_to_undo() else { return };
+        let current = self.state().session.clone();
+        let (session, after) = match &undo.before {
+            Some((session, entry)) => (session.clone().or(current), Some(*entry)),
+            None => (current, None),
+        };
+        let Some(session) = session else { return };
+        self.apply_turn_event(TurnEvent::RestoreStarted(Box::new(undo)));
+        self.fleet.restore_files(&session, after);
+    }
+
+    /// Finds the last turn that was not taken back. If there is none, the reason is shown.
+    fn find_turn_to_undo(&mut self) -> Option<TurnToUndo> {
         if let Some(conflict) = self.turn.conflict() {
-            return self.display.show_error(conflict);
+            self.display.show_error(conflict);
+            return None;
         }
         if self.state().session.is_none() {
-            return self.display.show_error("there is nothing to take back");
+            self.display.show_error("there is nothing to take back");
+            return None;
         }
         // Unsent messages are not turns. Turns that were already taken back are skipped.
         let turns: HashSet<Uuid> = self.state().turns.iter().map(|turn| turn.turn).collect();
@@ -47,13 +71,22 @@ impl Conversation {
         });
         let found = match found {
             Ok(found) => found,
-            Err(error) => return self.display.show_error(format!("{error}")),
+            Err(error) => {
+                self.display.show_error(format!("{error}"));
+                return None;
+            }
         };
         let Some(prompt) = taken_back else {
-            return self.display.show_error("there is nothing to take back");
+            self.display.show_error("there is nothing to take back");
+            return None;
         };
-        let from = found.map(|(entry, cut)| (self.session_of_entry(&entry), cut));
-        self.save_state(|state| match from {
+        let before = found.map(|(entry, cut)| (self.session_of_entry(&entry), cut));
+        Some(TurnToUndo { prompt, before })
+    }
+
+    /// Takes a turn back, and says what happened to the files.
+    pub(super) fn take_back(&mut self, TurnToUndo { prompt, before }: TurnToUndo, files: &str) {
+        self.save_state(|state| match before {
             Some((session, cut)) => {
                 state.session = session.or(state.session.take());
                 state.cut = Some(cut);
@@ -62,7 +95,7 @@ impl Conversation {
             None => (state.session, state.cut) = (None, None),
         });
         let text = format!(
-            "The turn `{prompt}` was taken back: the next one continues from before it. Files are unchanged."
+            "The turn `{prompt}` was taken back: the next one continues from before it. {files}"
         );
         let mut entry = ConversationEntry::new(EntryRole::System, text, self.now);
         entry.other.insert(UNDO.to_owned(), Json::Bool(true));

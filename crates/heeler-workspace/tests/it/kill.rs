@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_testkit::ProofSettings;
-use heeler_workspace::{CommitId, SnapshotStore, UnrecordedPolicy, WorkTree};
+use heeler_workspace::{CommitId, RestoreMode, SnapshotStore, UnrecordedPolicy, WorkTree};
 
 use crate::scene::{Items, Scene, items, name, now};
 
@@ -138,6 +138,10 @@ fn be_the_child() -> ControlFlow<()> {
         let at = root.join("fork");
         snapshots.add_worktree(&snapshot.commit, &at).unwrap();
         fs::write(at.join("changing"), "in the fork").unwrap();
+        let fork = WorkTree::find(&at).unwrap().unwrap();
+        let undo = name(&format!("{:x}/undo", fastrand::u64(..)));
+        let mode = RestoreMode::Restore(&undo);
+        snapshots.restore(&fork, &snapshot.commit, mode, now()).unwrap();
         snapshots.remove_worktree(&at, &name("rest"), UnrecordedPolicy::Keep, now()).unwrap();
         snapshots.take(&tree, &name(&format!("gone/{turn}")), "", now()).unwrap();
         let old: Vec<_> = snapshots.list(None).unwrap().into_iter().map(|(name, _)| name).collect();

@@ -7,6 +7,7 @@ mod kinds;
 mod limits;
 mod listing;
 mod model;
+mod restore;
 mod scene;
 mod take;
 mod worktree;

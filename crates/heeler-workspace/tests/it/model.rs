@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 
 use heeler_testkit::ProofSettings;
+use heeler_workspace::{RestoreAction, RestoreMode};
 
 use crate::scene::{Items, Scene, items, name, now, odd};
 
@@ -53,6 +54,52 @@ fn proof_each_snapshot_gives_back_the_files_of_its_moment() {
                 "{context}, step {step}: {}",
                 difference(&restored, wanted)
             );
+        }
+    }
+}
+
+#[test]
+fn proof_each_state_can_be_restored_in_place_and_taken_back() {
+    let proof = ProofSettings::new(12);
+    for round in 0..proof.rounds {
+        let mut random = proof.random(round);
+        let scene = Scene::new();
+        let context = format!("round {round}, HEELER_PROOF_SEED={}", proof.seed);
+        let mut taken = Vec::new();
+        for step in 0..STEPS {
+            for _ in 0..random.usize(0..6) {
+                edit(&scene, &mut random);
+            }
+            taken.push((scene.take(&format!("s/{step}")), items(&scene.repo)));
+        }
+        for step in 0..STEPS {
+            // An agent's work since the last restoration.
+            if random.bool() {
+                edit(&scene, &mut random);
+            }
+            let before = items(&scene.repo);
+            let (snapshot, wanted) = random.choice(&taken).unwrap();
+            let undo = name(&format!("undo/{step}"));
+            let restore = |to| {
+                let mode = RestoreMode::Restore(&undo);
+                let done = scene.open().restore(&scene.tree(), to, mode, now());
+                done.unwrap_or_else(|error| panic!("{context}, step {step}: {error}"))
+            };
+            let done = restore(&snapshot.commit);
+            let kept = |file: &&_| {
+                matches!(
+                    file,
+                    &&heeler_workspace::RestoredFile { action: RestoreAction::Kept(_), .. }
+                )
+            };
+            assert_eq!(done.files.iter().find(kept), None, "{context}, step {step}");
+            let found = items(&scene.repo);
+            assert!(found == *wanted, "{context}, step {step}: {}", difference(&found, wanted));
+            if random.bool() {
+                restore(&done.before.commit);
+                let found = items(&scene.repo);
+                assert!(found == before, "{context}, step {step}: {}", difference(&found, &before));
+            }
         }
     }
 }

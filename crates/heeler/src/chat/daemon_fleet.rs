@@ -18,7 +18,9 @@ use heeler_engine::{CommandReply as Told, ControlClient, DaemonCommand, REQUEST_
 use heeler_model::run::{ControlOperation, ControlReplyBody, QuestionAnswer};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentSessionId, JobId, JobRequest, error_chain};
+use heeler_query::rewind::RewindTarget;
 use heeler_store::{StateDir, StoreReader};
+use heeler_workspace::RestoreAction;
 use uuid::Uuid;
 
 use super::job_facts::{is_ended, load_job_facts};
@@ -32,6 +34,7 @@ use crate::failure::{CommandFailure, CommandResult};
 use crate::fleet_config;
 use crate::job_watch::QUEUED_EVENTS_MAX;
 use crate::process_env;
+use crate::rewind;
 
 // A turn is found by its idempotency key, so the daemon must keep keys at least that long.
 const _: () = assert!(TURN_LOOKUP_WINDOW.as_secs() <= REQUEST_RETENTION.as_secs());
@@ -266,6 +269,17 @@ impl ChatFleetClient for DaemonFleet {
         });
     }
 
+    fn restore_files(&mut self, session: &AgentSessionId, after: Option<Uuid>) {
+        let (context, session) = (self.context.clone(), session.to_string());
+        let target = after.map_or(RewindTarget::Start, RewindTarget::Entry);
+        let events = self.events.clone();
+        std::thread::spawn(move || {
+            let restored = restore_session_files(&context, &session, &target);
+            // The conversation has ended if this fails.
+            drop(events.send(ChatFleetEvent::FilesRestored(restored)));
+        });
+    }
+
     fn job_info(&mut self, job: &JobId) -> Result<Option<ChatJobInfo>, String> {
         let reader = self.reader()?;
         match reader.job(job).map_err(|error| error_chain(&error))? {
@@ -291,6 +305,30 @@ fn load_session_diff(context: &CommandContext, session: &str) -> Result<String, 
     if diff.cut {
         text.push_str("\n(shortened; `heeler session diff` shows all)");
     }
+    Ok(text)
+}
+
+/// Restores the files of a session, and describes what was done.
+fn restore_session_files(
+    context: &CommandContext,
+    session: &str,
+    target: &RewindTarget,
+) -> Result<String, String> {
+    let records = context.open_records().map_err(|failure| failure_text(&failure))?;
+    let plan = records.plan_rewind(session, target, process_env::now());
+    let plan = plan.map_err(|error| failure_text(&error.into()))?;
+    let restored = rewind::restore(&plan).map_err(|failure| failure_text(&failure))?;
+    let mut text = match &plan.note {
+        Some(note) => format!("{}: {note}.", rewind::describe(&restored)),
+        None => format!("{}.", rewind::describe(&restored)),
+    };
+    for file in &restored.files {
+        if let RestoreAction::Kept(why) = &file.action {
+            text.push_str(&format!("\nKept: {}: {why}", file.path));
+        }
+    }
+    let (id, state) = (&plan.session.id, plan.undo_state());
+    text.push_str(&format!("\nThe files before: heeler session rewind {id} --to {state}"));
     Ok(text)
 }
 

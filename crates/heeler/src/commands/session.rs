@@ -10,6 +10,7 @@ pub(crate) mod list;
 pub(crate) mod native;
 pub(crate) mod removal;
 pub(crate) mod resume;
+pub(crate) mod rewind;
 pub(crate) mod show;
 
 use clap::Subcommand;
@@ -35,6 +36,9 @@ pub(crate) enum SessionCommand {
     /// Show file changes since a message
     #[command(after_help = diff::ABOUT)]
     Diff(diff::SessionDiffArgs),
+    /// Restore the files of a session to a former state
+    #[command(after_help = rewind::ABOUT)]
+    Rewind(rewind::SessionRewindArgs),
     /// Continue a session with a new job, and watch the job
     #[command(after_help = resume::ABOUT)]
     Resume(resume::SessionResumeArgs),
@@ -66,6 +70,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &SessionCommand) -> CommandResul
         SessionCommand::Fork(args) => fork::run(global, args),
         SessionCommand::Rename(args) => rename::session(global, args),
         SessionCommand::Diff(args) => diff::run(global, args),
+        SessionCommand::Rewind(args) => rewind::run(global, args),
         SessionCommand::Resume(args) => resume::run(global, args),
         SessionCommand::Export(args) => export::run(global, args),
         SessionCommand::Adopt(args) => adopt::adopt(global, args),

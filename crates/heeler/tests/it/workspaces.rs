@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::{Value as Json, json};
 
 use crate::fleet::Fleet;
-use crate::trigger::{fleet, scripted};
+use crate::trigger::{fleet, scripted, wait_for};
 
 /// A turn of three messages: the prompt, the call of a tool, the answer.
 const WORKS: &str = "{run: 'cat next >> notes'}, {say: 'Before: {remembered}.'}";
@@ -86,7 +86,11 @@ fn what_a_session_changed_is_told_from_what_the_user_had_changed_before() {
     assert_eq!((added(&exact.stdout), exact.stderr.as_str()), (vec!["two"], ""));
     let near = fleet.run(&["session", "diff", &id, "-m", "5"]);
     assert_eq!(added(&near.stdout), ["two"]);
-    assert!(near.stderr.contains("the diff starts at message 3"), "{}", near.stderr);
+    assert!(
+        near.stderr.contains("the last one before it, at message 3, is used"),
+        "{}",
+        near.stderr
+    );
     let begin = fleet.run(&["session", "diff", &id, "-m", "1"]);
     assert_eq!(added(&begin.stdout), ["one", "two"]);
     assert!(begin.stderr.contains("before the first turn"), "{}", begin.stderr);
@@ -98,6 +102,61 @@ fn what_a_session_changed_is_told_from_what_the_user_had_changed_before() {
     fleet.turn(Some(fork), "three");
     let told = fleet.run(&["session", "diff", fork]).ok();
     assert_eq!(added(&told), ["three"]);
+}
+
+#[test]
+fn files_go_back_to_a_message_and_forward_again() {
+    let fleet = in_a_repository();
+    fleet.turn(None, "one");
+    fleet.turn(None, "two");
+    let id = fleet.only_session();
+    let plan = fleet.run(&["session", "rewind", &id, "-m", "3", "--dry-run"]);
+    assert_eq!(plan.stdout, "replaced  notes\n");
+    assert_eq!(fleet.read("work/notes"), "one\ntwo\n");
+    let back = fleet.run(&["session", "rewind", &id, "-m", "3"]);
+    assert_eq!(
+        (back.stdout.as_str(), back.code),
+        ("replaced  notes\n", Some(0)),
+        "{}",
+        back.stderr
+    );
+    assert_eq!(fleet.read("work/notes"), "one\n");
+    // The user's own change from before the session is still there.
+    assert_eq!(fleet.read("work/mine"), "changed by the user\n");
+    let state = back.stderr.split_whitespace().next_back().unwrap();
+    let listed = fleet.run(&["session", "rewind", &id, "--list"]).ok();
+    assert_eq!(listed.trim(), state);
+    fleet.run(&["session", "rewind", &id, "--to", state]).ok();
+    assert_eq!(fleet.read("work/notes"), "one\ntwo\n");
+    fleet.run(&["session", "rewind", &id, "--start"]).ok();
+    assert!(!fleet.file("work/notes").exists());
+    let same = fleet.run(&["session", "rewind", &id, "--start"]);
+    assert!(same.stderr.contains("nothing was changed"), "{}", same.stderr);
+    // Mistakes are told, and change nothing.
+    fleet.run(&["session", "rewind", &id]).fails(2);
+    fleet.run(&["session", "rewind", &id, "--to", "rewind-1"]).fails(4);
+    fleet.run(&["session", "rewind", &id, "--to", "../other"]).fails(2);
+    fleet.run(&["session", "rewind", &id, "-m", "99"]).fails(5);
+}
+
+#[test]
+fn files_in_which_an_agent_works_are_not_restored() {
+    let agent = |steps| format!("working_directory: work\n{}", scripted(steps));
+    let (coder, other) = (agent(WORKS), agent("{run: 'sleep 60'}"));
+    let fleet = fleet(&[("coder", &coder), ("other", &other)]);
+    fleet.write("work/.gitignore", "next\n");
+    fleet.git("work", &["init", "-q", "-b", "trunk"]);
+    fleet.turn(None, "one");
+    let id = fleet.only_session();
+    let job = fleet.run(&["trigger", "other", "--detach", "-q", "-p", "wait"]).ok();
+    wait_for("the other agent", || {
+        let jobs = fleet.json(&["jobs", "--status", "running", "--json"]);
+        jobs["jobs"].as_array().filter(|jobs| !jobs.is_empty()).map(Vec::len)
+    });
+    let refused = fleet.run(&["session", "rewind", &id, "--start"]).fails(5);
+    assert!(refused.contains(job.trim()) && refused.contains("works in"), "{refused}");
+    assert_eq!(fleet.read("work/notes"), "one\n");
+    fleet.run(&["cancel", job.trim()]).ok();
 }
 
 #[test]

@@ -70,6 +70,7 @@ fn any_event() -> impl Strategy<Value = ModelEvent> {
         "/tasks done 1",
         "/fork",
         "/undo",
+        "/rewind",
         "/view coder-1",
         "/view main",
         "/permissions",

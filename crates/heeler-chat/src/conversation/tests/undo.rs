@@ -106,3 +106,77 @@ fn undo_after_undo_passes_over_what_was_taken_back() {
     let behind_2 = TurnSessionChoice::Fork(rig.stage.session(2), Some(Uuid::from_u128(201)));
     assert_eq!(rig.stage.last_session(), behind_2);
 }
+
+/// One event of the fleet.
+fn restored(rig: &mut ConversationFixture, result: Result<&str, &str>) {
+    let result = result.map(str::to_owned).map_err(str::to_owned);
+    let now = rig.now;
+    rig.conversation().handle_fleet_event(ChatFleetEvent::FilesRestored(result), now);
+}
+
+#[test]
+fn rewind_restores_the_files_before_it_takes_the_turn_back() {
+    let mut rig = ConversationFixture::new();
+    for turn in 1..=2 {
+        rig.say(&format!("say {turn}"));
+        rig.said(turn, 1, &format!("said {turn}"));
+        rig.is(turn, ChatJobState::Done);
+    }
+    rig.shown();
+    rig.stage.calls();
+    let session = rig.stage.session(1);
+    rig.say("/rewind");
+    // A message waits until it is known from where the conversation goes on.
+    rig.say("again");
+    rig.say("/undo");
+    assert_eq!(rig.stage.calls(), [format!("restore {session} Some(101)")]);
+    assert_eq!(rig.shown(), Vec::<String>::new());
+    restored(&mut rig, Ok("2 files restored."));
+    let why = "was taken back: the next one continues from before it. 2 files restored.";
+    assert_eq!(rig.shown()[0], format!("System The turn `say 2` {why}"));
+    rig.pass(1);
+    let behind_1 = TurnSessionChoice::Fork(session, Some(Uuid::from_u128(101)));
+    assert_eq!(rig.stage.last_session(), behind_1);
+    assert_eq!(rig.stage.calls()[0], "ask again");
+}
+
+#[test]
+fn files_that_cannot_be_restored_leave_the_turn_in_the_conversation() {
+    let mut rig = ConversationFixture::new();
+    rig.say("one");
+    rig.said(1, 1, "done");
+    rig.is(1, ChatJobState::Done);
+    rig.shown();
+    rig.stage.calls();
+    rig.say("/rewind");
+    assert_eq!(rig.stage.calls(), [format!("restore {} None", rig.stage.session(1))]);
+    restored(&mut rig, Err("no snapshot was taken"));
+    assert_eq!(rig.shown(), ["no snapshot was taken"]);
+    rig.say("two");
+    assert_eq!(rig.stage.last_session(), TurnSessionChoice::Existing(rig.stage.session(1)));
+}
+
+#[test]
+fn rewind_is_refused_during_a_turn_and_without_one() {
+    let mut rig = ConversationFixture::new();
+    rig.say("/rewind");
+    rig.say("one");
+    rig.shown();
+    rig.say("/rewind");
+    assert_eq!(rig.shown(), ["a turn is in progress; Esc interrupts it"]);
+    assert!(!rig.stage.calls().iter().any(|call| call.starts_with("restore")));
+}
+
+#[test]
+fn leaving_waits_for_files_that_are_being_restored() {
+    let mut rig = ConversationFixture::new();
+    rig.say("one");
+    rig.said(1, 1, "done");
+    rig.is(1, ChatJobState::Done);
+    rig.say("/rewind");
+    rig.leave();
+    assert!(!rig.conversation().has_ended());
+    restored(&mut rig, Ok("1 file restored."));
+    assert!(rig.conversation().has_ended());
+    assert!(rig.conversation().record.session_file.state().session.is_none());
+}
