@@ -41,7 +41,7 @@ pub fn page(
 ) -> Markup {
     let content = html! {
         (activity_styles())
-        div.head { h1 { "Approvals" } }
+        div.head { h1 { "Approvals" } div.tools { a.button href="/notices" { "Notices" } } }
         // Older pages show history only, or the same questions would be on every page.
         @if view.before.is_empty() {
             section.card aria-labelledby="h-waiting" data-answers {

@@ -91,6 +91,7 @@ fn actions(job: &JobDetails) -> Markup {
                 "Run again"
             }
         }
+        a.button href=(encode_path("/jobs", &[&job.item.id, "compare"])) { "Compare" }
         @if job.session.is_some() {
             button.button type="button" data-action=(api("fork")) data-go="/sessions/{id}"
                 title="A new session with the history of this one" { "Fork" }

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Attempts to inject active content into a page.
-const EVIL: [&str; 14] = [
+pub(crate) const EVIL: [&str; 14] = [
     "<script>alert(1)</script>",
     "<img src=x onerror=alert(1)>",
     "<svg onload=alert(1)><script>alert(1)</script></svg>",
@@ -42,7 +42,7 @@ const EVIL: [&str; 14] = [
     "```html\n<script>alert(1)</script>\n```\n<!-- --><base href=//example.com>",
 ];
 
-fn at(seconds: i64) -> Timestamp {
+pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
@@ -85,7 +85,7 @@ fn job(text: &str) -> JobSummary {
 
 /// Fails if HTML has active content; its tags are parsed as a browser does.
 #[track_caller]
-fn is_inert(html: &str) {
+pub(crate) fn is_inert(html: &str) {
     for tag in html.split('<').skip(1) {
         let tag = tag.split('>').next().unwrap().to_lowercase();
         let name = tag.split([' ', '/']).next().unwrap_or_default();

@@ -10,6 +10,7 @@ mod config_editor;
 mod costs;
 mod hosts;
 mod jobs;
+mod notices;
 mod overview;
 mod page_context;
 mod page_params;
@@ -48,6 +49,7 @@ pub(crate) fn router() -> Router<SharedServerState> {
         .route("/costs", get(costs::page))
         .route("/hosts", get(hosts::page))
         .route("/jobs", get(jobs::page))
+        .route("/notices", get(notices::page))
         .route("/schedules", get(schedules::page))
         .route("/search", get(search::page))
         .route("/settings", get(settings::page))

@@ -14,6 +14,7 @@ use crate::server_state::SharedServerState;
 pub(super) fn router() -> Router<SharedServerState> {
     Router::new()
         .route("/jobs/{id}", get(job::page))
+        .route("/jobs/{id}/compare", get(job::compare_page))
         .route("/jobs/{id}/rows.html", get(job::rows_fragment))
         .route("/sessions", get(sessions::page))
         .route("/sessions/{id}", get(sessions::session_page))

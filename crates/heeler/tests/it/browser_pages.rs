@@ -76,7 +76,7 @@ agents:
 "##;
 
 /// The pages there are, and the names of their pictures.
-const PAGES: [(&str, &str); 12] = [
+const PAGES: [(&str, &str); 13] = [
     ("/", "overview"),
     ("/agents", "agents"),
     ("/agents/writer", "agent"),
@@ -88,6 +88,7 @@ const PAGES: [(&str, &str); 12] = [
     ("/settings", "settings"),
     ("/costs", "costs"),
     ("/config", "config"),
+    ("/notices", "notices"),
     (NOWHERE, "not-found"),
 ];
 
@@ -127,10 +128,17 @@ fn wait(site: &Site, command: &[&str], is_so: impl Fn(&serde_json::Value) -> boo
 #[test]
 fn every_page_is_sound_wide_and_narrow_in_the_light_and_in_the_dark() {
     let site = site();
+    let jobs = site.fleet.json(&["jobs", "--json"]);
+    let of = |agent: &str| {
+        let jobs = jobs["jobs"].as_array().unwrap();
+        jobs.iter().find(|job| job["agent"] == agent).unwrap()["id"].as_str().unwrap().to_owned()
+    };
+    let comparison = format!("/jobs/{}/compare?with={}", of("writer"), of("evil"));
     with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
         for (path, name) in PAGES {
             browser.check_everywhere(path, name).await;
         }
+        browser.check_everywhere(&comparison, "job-comparison").await;
         browser.page.delete_all_cookies().await.unwrap();
         browser.check_everywhere("/jobs", "login").await;
     });

@@ -1,22 +1,27 @@
-//! Dashboard page of a job, and rows of its transcript.
+//! Dashboard pages of a job and of a comparison with another job, and rows of its transcript.
 
 use axum::extract::State;
 use heeler_model::ApprovalStatus;
 use heeler_pages::job::{self, JobView};
+use heeler_pages::job_compare::{self, JobComparisonView};
 use heeler_query::approvals::{ApprovalDetails, ApprovalListQuery};
+use heeler_query::jobs::JobListQuery;
 use heeler_query::rows::RowListQuery;
 use heeler_query::{FleetReader, QueryError};
 use serde::Deserialize;
 
 use crate::caller::RequestCaller;
 use crate::dashboard::page_context::{HtmlPage, PageContext, PageResult};
-use crate::dashboard::page_params::TranscriptPageParams;
+use crate::dashboard::page_params::{TranscriptPageParams, empty_if_not_found};
 use crate::extractors::{PathParams, QueryParams};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
 /// Rows shown at first, and loaded at a time.
 const ROWS_PER_PAGE: u64 = 60;
+
+/// Jobs of the agent that a comparison offers.
+const CANDIDATES_MAX: usize = 20;
 
 /// Newest approvals that are searched for those of a job.
 const APPROVALS_SEARCHED: usize = 100;
@@ -69,4 +74,36 @@ pub(super) async fn rows_fragment(
     let limit = params.limit.unwrap_or(ROWS_PER_PAGE).clamp(1, ROWS_PER_PAGE);
     let query = RowListQuery { before: params.before, after: None, limit };
     app.read(move |records| Ok(HtmlPage(job::rows_fragment(&records.rows(&id, query)?)))).await
+}
+
+/// The other job of a comparison.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct JobComparisonParams {
+    with: String,
+}
+
+pub(super) async fn compare_page(
+    State(app): State<SharedServerState>,
+    caller: RequestCaller,
+    PathParams(id): PathParams<String>,
+    QueryParams(params): QueryParams<JobComparisonParams>,
+) -> PageResult {
+    let context = PageContext::load(app, &caller).await;
+    let load = move |records: &FleetReader| load_comparison(records, &id, params.with.trim());
+    context.render(load, job_compare::page).await
+}
+
+fn load_comparison(
+    records: &FleetReader,
+    id: &str,
+    with: &str,
+) -> Result<JobComparisonView, QueryError> {
+    let job = records.compared_job(id)?;
+    let other = (!with.is_empty()).then(|| records.compared_job(with)).transpose()?;
+    let agent = Some(job.job.item.agent.clone());
+    let query = JobListQuery { agent, limit: CANDIDATES_MAX, ..JobListQuery::default() };
+    // The agent may have been removed from the config.
+    let candidates = empty_if_not_found(records.jobs(&query))?.jobs;
+    Ok(JobComparisonView { job, other, candidates })
 }
