@@ -87,5 +87,7 @@ section! {
         typing_indicator: bool = "false",
         /// Show a run card while the agent works.
         progress_indicator: bool = "true",
+        /// Let the run card grow in threads, where Slack offers that. Otherwise its text is replaced.
+        streaming: bool = "true",
     }
 }
