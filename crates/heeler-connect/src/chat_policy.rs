@@ -158,7 +158,7 @@ impl<'c> ChatPolicy<'c> {
                 ),
                 shows_system: slack.output.system_status,
                 shows_messages: true,
-                acknowledge: None,
+                acknowledge: slack.output.acknowledge_emoji.get(),
             },
         }
     }

@@ -454,6 +454,12 @@ impl SlackBot {
         self.call("assistant.threads.setStatus", "show that it is working", &body).map(drop)
     }
 
+    /// Adds a reaction to a message. Needs the scope `reactions:write`.
+    pub fn react(&self, place: &ChatPlace, message: &str, emoji: &str) -> Result<(), ChatApiError> {
+        let body = json!({"channel": place.chat, "timestamp": message, "name": emoji});
+        self.call("reactions.add", "add a reaction", &body).map(drop)
+    }
+
     /// Shows a text to one person only.
     pub fn whisper(&self, place: &ChatPlace, user: &str, text: &str) -> Result<(), ChatApiError> {
         let mut body = json!({"channel": place.chat, "user": user, "text": render_slack(text)});

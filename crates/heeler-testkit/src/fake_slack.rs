@@ -109,6 +109,8 @@ struct SlackState {
     whispers: Vec<(String, String)>,
     /// Threads below which the app has shown that it works.
     statuses: Vec<(String, String)>,
+    /// Reactions of the app: ID of the message and name of the emoji.
+    reactions: Vec<(String, String)>,
     /// Answers to commands, which are parts of acknowledgements.
     command_answers: Vec<String>,
     failures: VecDeque<SlackFailure>,
@@ -167,6 +169,7 @@ impl FakeSlack {
             posts: Vec::new(),
             whispers: Vec::new(),
             statuses: Vec::new(),
+            reactions: Vec::new(),
             command_answers: Vec::new(),
             failures: VecDeque::new(),
             calls: Vec::new(),
@@ -421,6 +424,11 @@ impl FakeSlack {
     /// Returns the channels and threads below which the app has shown that it works.
     pub fn statuses(&self) -> Vec<(String, String)> {
         self.shared.lock().statuses.clone()
+    }
+
+    /// Returns the reactions of the app: IDs of messages and names of emoji.
+    pub fn reactions(&self) -> Vec<(String, String)> {
+        self.shared.lock().reactions.clone()
     }
 
     /// Returns the times of all calls of a method.

@@ -231,7 +231,13 @@ impl LiveThread {
                 (at.output.acknowledge, &at.event.message_id, view.is_resumed)
         {
             self.note_call(at);
-            at.bot.react(&at.place, message, emoji)?;
+            match at.bot.react(&at.place, message, emoji) {
+                // The card does not depend on the right to react.
+                Err(error) if !error.is_transient() => {
+                    tracing::info!(job = %view.job, %error, "a message has no reaction");
+                }
+                outcome => outcome?,
+            }
             return Ok(LiveProgress::Continues);
         }
         if is_final {

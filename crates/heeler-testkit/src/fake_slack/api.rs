@@ -152,6 +152,11 @@ impl SlackState {
             }
             "chat.postMessage" => self.post_message(body),
             "chat.update" => self.update_message(body),
+            "reactions.add" if self.scopes.contains("reactions:write") => {
+                self.reactions.push((text("timestamp"), text("name")));
+                Ok(json!({}))
+            }
+            "reactions.add" => Err("missing_scope"),
             "chat.startStream" => self.start_stream(body),
             "chat.appendStream" => self.append_stream(body),
             "chat.stopStream" => self.stop_stream(body),
