@@ -76,7 +76,9 @@ impl LeakyChat {
                 let all = "output: {tool_results: true, assistant_messages: all}";
                 discord::herd_with(fake, &steps, &format!("{all}\n{of_agent}"))
             }
-            LeakyChat::Github(fake) => github_chat::herd(fake, &steps, of_agent.trim_start()),
+            LeakyChat::Github(fake) => {
+                github_chat::herd(fake, &steps, &format!("poll_seconds: 1\n{of_agent}"))
+            }
         };
         herd.env.push(("CANARY_SECRET", CANARY.to_owned()));
         herd
@@ -178,7 +180,9 @@ fn check_platform(chat: &LeakyChat) {
     match chat {
         LeakyChat::Slack(fake) => fake.wait_for_sockets(1),
         LeakyChat::Discord(fake) => fake.wait_until_connected(),
-        LeakyChat::Telegram(_) | LeakyChat::Github(_) => {}
+        LeakyChat::Github(fake) => github_chat::wait_for_a_look(fake),
+        // Telegram keeps what no daemon has received.
+        LeakyChat::Telegram(_) => {}
     }
     chat.say("go");
     chat.wait_for_text("May I use Bash?");

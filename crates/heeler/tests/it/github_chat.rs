@@ -105,7 +105,7 @@ fn link(herd: &Herd) -> Json {
 
 /// Waits until the daemon has looked at the comments.
 #[track_caller]
-fn wait_for_a_look(github: &FakeGithub) {
+pub(crate) fn wait_for_a_look(github: &FakeGithub) {
     let before = github.calls().len();
     let path = "/repos/acme/app/pulls/comments";
     github.wait_for_calls("a look at the comments", |calls| {
