@@ -214,6 +214,7 @@ fn check_platform(chat: &LeakyChat) {
         chat.check(&String::from_utf8_lossy(&output.stdout));
         chat.check(&String::from_utf8_lossy(&output.stderr));
     }
+    assert!(herd.dir().logs().join("heeler.log").exists(), "there are files to search");
     check_files(chat, herd.fleet.state_dir().as_std_path());
 }
 
@@ -229,8 +230,9 @@ fn deny(herd: &Herd) {
 
 /// Checks that no file below a folder has a secret in it. The agent's own files are elsewhere.
 fn check_files(chat: &LeakyChat, folder: &Path) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+    // The folder of a run may be removed meanwhile.
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
         if path.is_dir() {
             check_files(chat, &path);
         } else if path.is_file() {
