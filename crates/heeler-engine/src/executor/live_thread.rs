@@ -342,9 +342,9 @@ impl LiveThread {
         Ok(())
     }
 
-    /// Returns true unless Slack has refused streams to the app since the start of the daemon.
+    /// Returns true for a thread, unless Slack has refused streams to the app since the start of the daemon.
     fn may_stream(&self, at: &LivePlace<'_>) -> bool {
-        !lock(&self.waiting).without_stream.contains(&at.key.1)
+        at.place.thread.is_some() && !lock(&self.waiting).without_stream.contains(&at.key.1)
     }
 
     /// Posts the card as a message that grows. If Slack offers none here, nothing is posted, and the card is an
