@@ -185,7 +185,7 @@ pub use schedule::{
 pub use schema::{agent_schema, cron_schema, fleet_schema, workflow_schema};
 pub use script_source::parse_script_file;
 pub use session::SessionRules;
-pub use slack::{SlackConfig, SlackOutput, SlackTransport};
+pub use slack::{SlackConfig, SlackOutput, SlackReaction, SlackTransport};
 pub use store_url::{
     POSTGRES_PORT, StoreHost, StoreUrl, StoreUrlWithPassword, parse_with_password,
 };

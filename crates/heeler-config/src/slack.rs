@@ -4,6 +4,9 @@
 //! and who may answer.
 
 use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use serde_json::json;
 
 use crate::chat::{
     AttachmentConfig, ChannelConfig, ChatLogLevel, DirectMessages, ResultLength, VoiceConfig,
@@ -11,7 +14,7 @@ use crate::chat::{
 };
 use crate::chat_token::{ChatApiUrl, TokenVariable};
 use crate::shape::section;
-use crate::value::word_value;
+use crate::value::{text_value, word_value};
 use crate::words::words;
 
 words! {
@@ -25,6 +28,41 @@ words! {
 }
 
 word_value!(SlackTransport,);
+
+/// Longest name of an emoji on Slack.
+const EMOJI_CHARS_MAX: usize = 100;
+
+/// Emoji of a reaction, by its name on Slack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlackReaction(Option<String>);
+
+impl SlackReaction {
+    /// Returns the name; `None` if there is no reaction.
+    pub fn get(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl FromStr for SlackReaction {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<SlackReaction, &'static str> {
+        let name = text.trim().trim_matches(':');
+        if name.is_empty() {
+            return Ok(SlackReaction(None));
+        }
+        // A skin tone follows after two colons.
+        let is_plain = |c: char| c.is_alphanumeric() || "_-+':".contains(c);
+        match name.chars().count() <= EMOJI_CHARS_MAX && name.chars().all(is_plain) {
+            true => Ok(SlackReaction(Some(name.to_owned()))),
+            false => Err("it is not the name of an emoji"),
+        }
+    }
+}
+
+text_value! {
+    SlackReaction: "the name of an emoji", "`eyes`", None, |name| json!(name.get().unwrap_or_default());
+}
 
 section! {
     /// A Slack app.
@@ -87,5 +125,27 @@ section! {
         typing_indicator: bool = "false",
         /// Show a run card while the agent works.
         progress_indicator: bool = "true",
+        /// Reaction added to a message when it is accepted: the name of an emoji, without colons. Needs the scope `reactions:write`. Empty for none.
+        acknowledge_emoji: SlackReaction = "''",
+        /// Let the run card grow in threads, where Slack offers that. Otherwise its text is replaced.
+        streaming: bool = "true",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reaction_is_the_name_of_an_emoji_or_nothing() {
+        let name = |text: &str| text.parse::<SlackReaction>().map(|it| it.0);
+        for (text, expected) in
+            [("", None), ("eyes", Some("eyes")), (":+1::skin-tone-2:", Some("+1::skin-tone-2"))]
+        {
+            assert_eq!(name(text), Ok(expected.map(str::to_owned)), "{text}");
+        }
+        for wrong in ["👀", "two words", "<!channel>", &"x".repeat(EMOJI_CHARS_MAX + 1)] {
+            assert!(name(wrong).is_err(), "{wrong}");
+        }
     }
 }

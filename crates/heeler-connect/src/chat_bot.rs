@@ -90,7 +90,8 @@ impl ChatBot {
     pub fn react(&self, place: &ChatPlace, message: &str, emoji: &str) -> Result<(), ChatApiError> {
         match self {
             ChatBot::Discord(bot) => bot.react(place, message, emoji),
-            ChatBot::Telegram(_) | ChatBot::Slack(_) => Ok(()),
+            ChatBot::Slack(bot) => bot.react(place, message, emoji),
+            ChatBot::Telegram(_) => Ok(()),
         }
     }
 

@@ -57,6 +57,8 @@ pub struct ChatPolicy<'c> {
 pub struct LiveOutput<'c> {
     /// Show a run card.
     pub shows_card: bool,
+    /// Let the run card grow, where the platform offers that.
+    pub streams: bool,
     /// Show the typing indicator.
     pub shows_typing: bool,
     /// Most characters of the tool result in the card; `None` shows none.
@@ -110,6 +112,7 @@ impl<'c> ChatPolicy<'c> {
                     ),
                     live: LiveOutput {
                         shows_card: telegram.output.progress_indicator,
+                        streams: false,
                         shows_typing: telegram.output.typing_indicator,
                         tool_result_chars: None,
                         shows_system: true,
@@ -147,6 +150,7 @@ impl<'c> ChatPolicy<'c> {
             files_folder: files_folder(slack.attachments.as_ref(), ".slack-attachments"),
             live: LiveOutput {
                 shows_card: slack.output.progress_indicator,
+                streams: slack.output.streaming,
                 shows_typing: slack.output.typing_indicator,
                 tool_result_chars: result_chars(
                     slack.output.tool_results,
@@ -154,7 +158,7 @@ impl<'c> ChatPolicy<'c> {
                 ),
                 shows_system: slack.output.system_status,
                 shows_messages: true,
-                acknowledge: None,
+                acknowledge: slack.output.acknowledge_emoji.get(),
             },
         }
     }
@@ -184,6 +188,7 @@ impl<'c> ChatPolicy<'c> {
             live: LiveOutput {
                 // Each change of a comment would count towards GitHub's limits.
                 shows_card: false,
+                streams: false,
                 shows_typing: false,
                 tool_result_chars: None,
                 shows_system: false,
@@ -224,6 +229,7 @@ impl<'c> ChatPolicy<'c> {
             files_folder: files_folder(discord.attachments.as_ref(), ".discord-attachments"),
             live: LiveOutput {
                 shows_card: discord.output.progress_indicator,
+                streams: false,
                 shows_typing: discord.output.typing_indicator,
                 tool_result_chars: result_chars(
                     discord.output.tool_results,

@@ -10,7 +10,7 @@ use crate::chat_event::{ChatEvent, ChatPlatform};
 use crate::discord_frame::{DiscordDirectory, DiscordDispatch, DiscordFrame};
 use crate::github_text::render_github;
 use crate::slack::SlackUser;
-use crate::slack_frame::{SlackFrame, command_event, message_event};
+use crate::slack_frame::{SlackFrame, message_event, payload_event};
 use crate::slack_text::render_slack;
 use crate::telegram::TelegramUser;
 use crate::telegram_html::render_telegram;
@@ -37,7 +37,10 @@ pub fn drive_text(text: &str) {
         check_event(message_event(&body, &slack, "A1"));
         check_event(discord.message_event(&body));
         check_event(discord.interaction_event(&body));
-        check_event(command_event(&body, "A1"));
+        // Calls by HTTP have the payloads of envelopes.
+        for kind in ["events_api", "interactive", "slash_commands"] {
+            check_event(payload_event(kind, &body, &slack, "A1").0);
+        }
         discord.add(&body);
     }
     let _command = BotCommand::parse(text);
@@ -87,6 +90,15 @@ mod tests {
         r#"{"op":0,"s":4,"t":"GUILD_CREATE","d":{"id":"1","channels":[{"id":"10","type":0}],"threads":[{"id":"11","type":11,"parent_id":"10"}],"roles":[{"id":"70","tags":{"bot_id":"900"}}]}}"#,
         r#"{"update_id":1,"message":{"message_id":7,"chat":{"id":-5,"type":"supergroup"},"from":{"id":42,"is_bot":false,"first_name":"Ann"},"text":"@heeler_bot hi","reply_to_message":{"message_id":6}}}"#,
         r#"{"update_id":2,"callback_query":{"id":"c","from":{"id":42,"is_bot":false},"data":"a:ask-1:x","message":{"message_id":7,"chat":{"id":42,"type":"private"}}}}"#,
+        r#"{"type":"event_callback","event_id":"Ev1","api_app_id":"A1","event":{"type":"app_mention","channel":"C1","user":"U1","ts":"1.1","text":"<@UBOT> hi","files":[{"id":"F1","name":"a","mimetype":"image/png","size":-1}]}}"#,
+        r#"{"type":"block_actions","trigger_id":"t","api_app_id":"A1","channel":{"id":"C1"},"user":{"id":"U1","username":""},"message":{"ts":"1.1","thread_ts":"1.0"},"actions":[{"value":""}]}"#,
+        r#"{"command":"/heeler","text":"coder: approve ask-1","trigger_id":"t","channel_id":"C1","user_id":"U1","user_name":"ann"}"#,
+        r#"{"update_id":3,"message":{"message_id":8,"chat":{"id":42,"type":"private"},"from":{"id":42,"is_bot":false},"voice":{"file_id":"f","mime_type":"audio/ogg","file_size":9},"caption":"@heeler_bot"}}"#,
+        r#"{"update_id":4,"message":{"message_id":9,"message_thread_id":3,"is_topic_message":true,"chat":{"id":-5,"type":"supergroup"},"from":{"id":42},"photo":[{"file_id":"p","file_size":9999999999}],"text":"/stop@heeler_bot"}}"#,
+        r#"{"op":0,"s":6,"t":"MESSAGE_CREATE","d":{"id":"501","type":0,"channel_id":"10","content":"","author":{"id":"7","username":""},"attachments":[{"id":"1","filename":"../x","size":1,"url":"http://evil.example/"}]}}"#,
+        r#"{"op":7}"#,
+        r#"{"op":9,"d":true}"#,
+        r#"{"op":11}"#,
         "/approve ask-1",
         "!deny",
         "<!channel> <@U1> <#C1|x> & < >",

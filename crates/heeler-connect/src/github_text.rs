@@ -39,6 +39,8 @@ pub fn render_github(markdown: &str) -> String {
                 rendered.push('@');
                 rendered.push(WORD_JOINER);
             }
+            // An address in angle brackets is neither HTML nor a mention.
+            ('<', false) if is_address(&markdown[at + 1..]) => rendered.push('<'),
             ('<', false) if before != Some('\\') => rendered.push_str("&lt;"),
             ('!', false) if next == Some('[') && before != Some('\\') => rendered.push_str("\\!"),
             _ => rendered.push(c),
@@ -47,6 +49,13 @@ pub fn render_github(markdown: &str) -> String {
         is_line_start = c == '\n' || is_line_start && c.is_whitespace();
     }
     rendered
+}
+
+/// Returns true for the rest of an address in angle brackets.
+fn is_address(text: &str) -> bool {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let address = rest.and_then(|rest| rest.split_once('>')).map(|(address, _)| address);
+    address.is_some_and(|it| !it.contains(|c: char| c.is_whitespace() || "<\"'`@".contains(c)))
 }
 
 /// Returns the ranges of code, in order and without overlaps.
@@ -75,6 +84,8 @@ mod tests {
             ("/merge\n  /lgtm\na/b", "\\/merge\n  \\/lgtm\na/b"),
             ("```\n/lgtm\n```", "```\n /lgtm\n```"),
             ("<img src=x> a < b \\<", "&lt;img src=x> a &lt; b \\<"),
+            ("<https://a.example/x>", "<https://a.example/x>"),
+            ("<https://a.example/x y> <http:a>", "&lt;https://a.example/x y> &lt;http:a>"),
             ("<!-- heeler:00 -->", "&lt;!-- heeler:00 -->"),
             ("![x](https://evil.example/?q=1)", "\\![x](https://evil.example/?q=1)"),
             ("wow! [x](y)", "wow! [x](y)"),

@@ -28,6 +28,7 @@ mod person_name;
 mod routing;
 mod slack;
 mod slack_frame;
+mod slack_stream;
 mod slack_text;
 mod split_text;
 mod table_text;
@@ -58,6 +59,7 @@ pub use slack::{
     MessageList, SlackBot, SlackTokens, SlackUser, is_slack_bot_token, slack_account, sort_messages,
 };
 pub use slack_frame::{SlackFrame, message_event, payload_event};
+pub use slack_stream::{STREAM_TEXT_MAX, StreamRecipient, StreamStart};
 pub use slack_text::render_slack;
 pub use split_text::split_text;
 pub use table_text::has_wide_table;

@@ -50,7 +50,10 @@ const CLOCK_DIFFERENCE_MAX: i64 = 600;
 const PLATFORM: &str = "Slack";
 
 /// Type of the metadata by which the fleet recognizes its own posts.
-const MARK_TYPE: &str = "heeler_post";
+pub(crate) const MARK_TYPE: &str = "heeler_post";
+
+/// Beginning of the reason of calls for which the app lacks a scope.
+pub(crate) const SCOPE_MISSING: &str = "the app lacks the scope";
 
 /// Scopes that the bot token needs.
 const SCOPES: [&str; 6] = [
@@ -78,12 +81,14 @@ const TOKEN_ERRORS: [&str; 8] = [
 ];
 
 /// Errors that end by themselves.
-const TRANSIENT_ERRORS: [&str; 5] = [
+const TRANSIENT_ERRORS: [&str; 6] = [
     "internal_error",
     "fatal_error",
     "service_unavailable",
     "request_timeout",
     "team_added_to_org",
+    // A message that grows cannot be changed. Slack ends it after some minutes.
+    "streaming_state_conflict",
 ];
 
 /// A Slack app with its tokens.
@@ -336,7 +341,11 @@ impl SlackBot {
 
     /// Lists the newest messages of a place that were made since a time. The oldest is first. At most a
     /// thousand are read.
-    fn messages_since(&self, place: &ChatPlace, since: i64) -> Result<Vec<Json>, ChatApiError> {
+    pub(crate) fn messages_since(
+        &self,
+        place: &ChatPlace,
+        since: i64,
+    ) -> Result<Vec<Json>, ChatApiError> {
         let oldest = format!("{}.000000", since.saturating_sub(CLOCK_DIFFERENCE_MAX).max(0));
         let list = MessageList { chat: &place.chat, thread: place.thread.as_deref() };
         let (mut messages, mut cursor) = (Vec::new(), None);
@@ -445,6 +454,12 @@ impl SlackBot {
         self.call("assistant.threads.setStatus", "show that it is working", &body).map(drop)
     }
 
+    /// Adds a reaction to a message. Needs the scope `reactions:write`.
+    pub fn react(&self, place: &ChatPlace, message: &str, emoji: &str) -> Result<(), ChatApiError> {
+        let body = json!({"channel": place.chat, "timestamp": message, "name": emoji});
+        self.call("reactions.add", "add a reaction", &body).map(drop)
+    }
+
     /// Shows a text to one person only.
     pub fn whisper(&self, place: &ChatPlace, user: &str, text: &str) -> Result<(), ChatApiError> {
         let mut body = json!({"channel": place.chat, "user": user, "text": render_slack(text)});
@@ -467,7 +482,7 @@ impl SlackBot {
         CallToken { token: &self.tokens.bot_token, variable: &self.tokens.bot_variable }
     }
 
-    fn call(
+    pub(crate) fn call(
         &self,
         method: &'static str,
         attempt: &'static str,
@@ -512,8 +527,7 @@ impl SlackBot {
             }
             "missing_scope" => {
                 let needed = safe_text(answer.body["needed"].as_str().unwrap_or_default());
-                let said =
-                    format!("the app lacks the scope {needed}: add it and reinstall the app");
+                let said = format!("{SCOPE_MISSING} {needed}: add it and reinstall the app");
                 ChatApiError::Refused { platform: PLATFORM, attempt, said }
             }
             _ => ChatApiError::Refused { platform: PLATFORM, attempt, said },
@@ -546,7 +560,7 @@ struct SlackMethodCall {
     timeout: Duration,
 }
 
-fn unexpected(attempt: &'static str) -> ChatApiError {
+pub(crate) fn unexpected(attempt: &'static str) -> ChatApiError {
     let reason = "the answer has an unexpected form".to_owned();
     ChatApiError::Unreachable { attempt, reason }
 }

@@ -20,6 +20,8 @@ struct SlackRenderer {
     text: String,
     /// Open lists, each with the number of its next item; `None` for bullets.
     lists: Vec<Option<u64>>,
+    /// Length of the text at the beginning of the last item.
+    item_start: usize,
     /// Open links; false for those that are shown as text.
     links: Vec<bool>,
     in_quote: bool,
@@ -58,6 +60,10 @@ impl SlackRenderer {
                 if self.in_quote {
                     self.text.push_str("> ");
                 }
+            }
+            Tag::Paragraph if self.text.len() != self.item_start => {
+                self.new_line();
+                self.text.push_str(&"    ".repeat(self.lists.len()));
             }
             Tag::BlockQuote(_) => {
                 self.blank_line();
@@ -115,6 +121,7 @@ impl SlackRenderer {
             }
             _ => self.text.push_str("• "),
         }
+        self.item_start = self.text.len();
     }
 
     fn start_link(&mut self, address: &str) {
@@ -218,6 +225,7 @@ mod tests {
         check("[docs|x](https://a.example/b)", "<https://a.example/b|docs¦x>");
         check("[x](javascript:alert)", "x");
         check("~~gone~~", "~gone~");
+        check("- one\n\n  more\n  - deep\n\n  last", "• one\n    more\n    • deep\n    last");
     }
 
     #[test]

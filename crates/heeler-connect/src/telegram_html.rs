@@ -31,6 +31,8 @@ struct HtmlRenderer {
     units: usize,
     /// Open lists, each with the number of its next item; `None` for bullets.
     lists: Vec<Option<u64>>,
+    /// Length of the HTML at the beginning of the last item.
+    item_start: usize,
     /// Links whose address is written after the text, or as a tag.
     links: Vec<bool>,
     in_code: bool,
@@ -62,6 +64,10 @@ impl HtmlRenderer {
                 self.tag("<b>");
             }
             Tag::Paragraph if self.lists.is_empty() => self.blank_line(),
+            Tag::Paragraph if self.html.len() != self.item_start => {
+                self.new_line();
+                self.escaped(&"  ".repeat(self.lists.len()));
+            }
             Tag::BlockQuote(_) => {
                 self.blank_line();
                 self.tag("<blockquote>");
@@ -132,6 +138,7 @@ impl HtmlRenderer {
         };
         self.escaped(&"  ".repeat(depth));
         self.escaped(&mark);
+        self.item_start = self.html.len();
     }
 
     fn start_link(&mut self, address: &str) {

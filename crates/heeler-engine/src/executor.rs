@@ -7,6 +7,7 @@
 mod answers;
 mod assigned_runs;
 mod cancels;
+mod card_stream;
 mod changed_settings;
 mod chat_lane;
 mod control_loop;

@@ -114,6 +114,8 @@ apart: {
     GapRead = "gap-read",
     /// A post to a chat was made; its result is not recorded.
     ChatPosted = "chat-posted",
+    /// A run card was posted to a chat; that is not recorded.
+    CardPosted = "card-posted",
     /// A running job has taken a message of a chat; that is not recorded.
     MessageSaid = "message-said",
     /// A host has read a message for one of its runs; nothing was sent to the run.

@@ -54,6 +54,8 @@ pub use server_state::{ServerState, SharedServerState};
 pub use socket::{StateIdentity, bind, socket_name, socket_path};
 pub use tcp_table::{PortHolder, port_holder};
 pub use telemetry::start_telemetry;
+#[cfg(any(test, feature = "fuzz-entry"))]
+pub use webhooks::call_fuzz::drive_call;
 
 /// Version of the interface between Heeler's own programs. Every reply carries it in
 /// [`PROTOCOL_HEADER`].

@@ -5,6 +5,8 @@
 //! the reason for a refusal. Start at [`router`].
 
 mod body_limits;
+#[cfg(any(test, feature = "fuzz-entry"))]
+pub(crate) mod call_fuzz;
 mod signature;
 mod slack;
 #[cfg(test)]
@@ -249,50 +251,20 @@ impl WebhookHttpRequest {
         let check = || signature::verify(secret, &self.headers, &self.body, self.now);
         signed.entry(secret).or_insert_with(check).is_some()
     }
+}
 
-    fn parse_payload(&self) -> Result<ParsedWebhookPayload, ProblemDetails> {
-        let text = std::str::from_utf8(&self.body)
-            .map_err(|_| ProblemDetails::bad_request("the payload is not UTF-8 text"))?;
-        let kind = self.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default();
-        let kind = kind.trim().to_ascii_lowercase();
-        let event = self.headers.get(EVENT_HEADER).and_then(|event| event.to_str().ok());
-        let event = event.map(str::to_owned);
-        // GitHub's default content type.
-        let form = event.is_some() && kind == "application/x-www-form-urlencoded";
-        let text = match form {
-            true => {
-                let mut pairs = url::form_urlencoded::parse(&self.body);
-                let found = pairs.find(|(name, _)| name == "payload");
-                found.map(|(_, value)| value.into_owned()).unwrap_or_default()
-            }
-            false => text.to_owned(),
-        };
-        // An event of GitHub is JSON, whatever its content type says.
-        let is_json =
-            form || event.is_some() || kind == "application/json" || kind.ends_with("+json");
-        let json = match is_json && !text.is_empty() {
-            true => Some(serde_json::from_str(&text).map_err(|error| {
-                ProblemDetails::bad_request(format!("the payload is not JSON: {error}"))
-            })?),
-            false => None,
-        };
-        Ok(ParsedWebhookPayload { event, text, json })
-    }
-
-    /// Returns the delivery ID of the call.
-    fn delivery_id(&self) -> Result<Option<String>, ProblemDetails> {
-        let Some((name, value)) =
-            DELIVERY_HEADERS.iter().find_map(|name| Some((name, self.headers.get(*name)?)))
-        else {
-            return Ok(None);
-        };
-        match value.to_str() {
-            Ok(text) if (1..=DELIVERY_BYTES_MAX).contains(&text.len()) => Ok(Some(text.to_owned())),
-            _ => Err(ProblemDetails::bad_request(format!(
-                "the header {name} must have 1 to {DELIVERY_BYTES_MAX} visible characters"
-            ))),
-        }
+/// Returns the delivery ID of a call.
+fn delivery_id(headers: &HeaderMap) -> Result<Option<String>, ProblemDetails> {
+    let Some((name, value)) =
+        DELIVERY_HEADERS.iter().find_map(|name| Some((name, headers.get(*name)?)))
+    else {
+        return Ok(None);
+    };
+    match value.to_str() {
+        Ok(text) if (1..=DELIVERY_BYTES_MAX).contains(&text.len()) => Ok(Some(text.to_owned())),
+        _ => Err(ProblemDetails::bad_request(format!(
+            "the header {name} must have 1 to {DELIVERY_BYTES_MAX} visible characters"
+        ))),
     }
 }
 
@@ -355,6 +327,36 @@ struct ParsedWebhookPayload {
 }
 
 impl ParsedWebhookPayload {
+    fn parse(headers: &HeaderMap, body: &[u8]) -> Result<ParsedWebhookPayload, ProblemDetails> {
+        let text = std::str::from_utf8(body)
+            .map_err(|_| ProblemDetails::bad_request("the payload is not UTF-8 text"))?;
+        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default();
+        let kind = kind.trim().to_ascii_lowercase();
+        let event = headers.get(EVENT_HEADER).and_then(|event| event.to_str().ok());
+        let event = event.map(str::to_owned);
+        // GitHub's default content type.
+        let form = event.is_some() && kind == "application/x-www-form-urlencoded";
+        let text = match form {
+            true => {
+                let mut pairs = url::form_urlencoded::parse(body);
+                let found = pairs.find(|(name, _)| name == "payload");
+                found.map(|(_, value)| value.into_owned()).unwrap_or_default()
+            }
+            false => text.to_owned(),
+        };
+        // An event of GitHub is JSON, whatever its content type says.
+        let is_json =
+            form || event.is_some() || kind == "application/json" || kind.ends_with("+json");
+        let json = match is_json && !text.is_empty() {
+            true => Some(serde_json::from_str(&text).map_err(|error| {
+                ProblemDetails::bad_request(format!("the payload is not JSON: {error}"))
+            })?),
+            false => None,
+        };
+        Ok(ParsedWebhookPayload { event, text, json })
+    }
+
     fn as_sent(&self) -> WebhookPayload<'_> {
         WebhookPayload { event: self.event.as_deref(), text: &self.text, json: self.json.as_ref() }
     }
@@ -425,7 +427,8 @@ fn decide_call(
     let permission = received.authorize(setup, &webhook, &mut SignatureChecks::new());
     let Some(CallPermission { mac }) = permission else { return Err(unsigned_problem()) };
     // Nothing of an unauthorized call is parsed; the signature covers the raw bytes.
-    let (payload, delivery) = (received.parse_payload()?, received.delivery_id()?);
+    let payload = ParsedWebhookPayload::parse(&received.headers, &received.body)?;
+    let delivery = delivery_id(&received.headers)?;
     if payload.is_ping() {
         return Ok(WebhookDecision::Ping);
     }
@@ -544,7 +547,7 @@ fn decide_github_event(
             None => unsigned_problem(),
         });
     }
-    let payload = received.parse_payload()?;
+    let payload = ParsedWebhookPayload::parse(&received.headers, &received.body)?;
     if payload.event.is_none() {
         return Err(ProblemDetails::bad_request(format!("the header {EVENT_HEADER} is missing")));
     }
@@ -552,7 +555,7 @@ fn decide_github_event(
     let is_message = |event: &str| MESSAGE_EVENTS.contains(&event);
     let tells_of_messages =
         is_for_conversations && payload.event.as_deref().is_some_and(is_message);
-    let delivery = received.delivery_id()?;
+    let delivery = delivery_id(&received.headers)?;
     // A ping concerns the endpoint and not a schedule.
     if payload.is_ping() {
         let schedules = vec![(String::new(), WebhookDecision::Ping)];

@@ -2,11 +2,12 @@
 //!
 //! It keeps the semantics that matter for an app: the address of a socket works once, an event goes to
 //! one of the sockets and again to another if it is not acknowledged in time, after four attempts it is
-//! only in the history, a mention is delivered as two events, clicks are delivered once, and blocks
-//! have limits. Start at [`FakeSlack`].
+//! only in the history, a mention is delivered as two events, clicks are delivered once, blocks have
+//! limits, and a stream has a recipient and cannot be changed before it ends. Start at [`FakeSlack`].
 
 mod api;
 mod delivery;
+mod stream;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,6 +59,8 @@ pub struct SlackPost {
     pub buttons: Vec<String>,
     /// True if the text was changed after it was posted.
     pub is_edited: bool,
+    /// True if it is a stream that has not ended.
+    pub is_open: bool,
     /// Content of the file in it.
     pub file: Option<String>,
 }
@@ -106,6 +109,8 @@ struct SlackState {
     whispers: Vec<(String, String)>,
     /// Threads below which the app has shown that it works.
     statuses: Vec<(String, String)>,
+    /// Reactions of the app: ID of the message and name of the emoji.
+    reactions: Vec<(String, String)>,
     /// Answers to commands, which are parts of acknowledgements.
     command_answers: Vec<String>,
     failures: VecDeque<SlackFailure>,
@@ -127,6 +132,8 @@ struct SlackState {
     failing: Option<&'static str>,
     /// True if the first page of a channel is shown and others are refused.
     refuses_later_pages: bool,
+    /// False if the app gets no streams.
+    offers_streams: bool,
 }
 
 #[derive(Debug, Default)]
@@ -162,6 +169,7 @@ impl FakeSlack {
             posts: Vec::new(),
             whispers: Vec::new(),
             statuses: Vec::new(),
+            reactions: Vec::new(),
             command_answers: Vec::new(),
             failures: VecDeque::new(),
             calls: Vec::new(),
@@ -174,6 +182,7 @@ impl FakeSlack {
             files: FakeFiles::default(),
             failing: None,
             refuses_later_pages: false,
+            offers_streams: true,
         };
         let shared = Arc::new(SharedSlack { state: Mutex::new(state), changed: Condvar::new() });
         let sockets = FakeSockets::start(Arc::clone(&shared));
@@ -392,6 +401,16 @@ impl FakeSlack {
         state.add_event(message);
     }
 
+    /// Refuses streams from now on, as Slack did before it had some.
+    pub fn refuse_streams(&self) {
+        self.shared.lock().offers_streams = false;
+    }
+
+    /// Ends all streams, as Slack does some minutes after their beginning.
+    pub fn end_streams(&self) {
+        self.shared.lock().posts.iter_mut().for_each(|post| post.is_open = false);
+    }
+
     /// Returns all posts, in order.
     pub fn posts(&self) -> Vec<SlackPost> {
         self.shared.lock().posts.clone()
@@ -405,6 +424,11 @@ impl FakeSlack {
     /// Returns the channels and threads below which the app has shown that it works.
     pub fn statuses(&self) -> Vec<(String, String)> {
         self.shared.lock().statuses.clone()
+    }
+
+    /// Returns the reactions of the app: IDs of messages and names of emoji.
+    pub fn reactions(&self) -> Vec<(String, String)> {
+        self.shared.lock().reactions.clone()
     }
 
     /// Returns the times of all calls of a method.

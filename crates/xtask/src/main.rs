@@ -75,7 +75,7 @@ enum Chore {
     },
     /// Fuzz a parser (needs a nightly toolchain)
     Fuzz {
-        /// Target: transcript, config, chat_frames, or agent_ with acp, claude, codex or qwen
+        /// Target: transcript, config, chat_frames, webhook_calls, or agent_ with acp, claude, codex or qwen
         target: String,
         /// Duration in seconds
         #[arg(long, default_value_t = 60)]

@@ -23,12 +23,13 @@ const ROW_KEYS: [&str; 6] =
     ["type", "subtype", "content", "tool_name", "tool_use_id", "parent_tool_use_id"];
 
 /// Files and folders that may read such keys, each with the reason.
-const ROW_KEY_READERS: [(&str, &str); 23] = [
+const ROW_KEY_READERS: [(&str, &str); 24] = [
     ("crates/heeler-connect/src/slack_frame.rs", "parses messages of Slack"),
     ("crates/heeler-connect/src/discord.rs", "parses channels of Discord"),
     ("crates/heeler-connect/src/discord_frame.rs", "parses messages of Discord"),
     ("crates/heeler-connect/src/discord_command.rs", "parses commands of Discord"),
     ("crates/heeler-server/src/webhooks/slack.rs", "tells the kinds of calls of Slack apart"),
+    ("crates/heeler-server/src/webhooks/call_fuzz.rs", "checks the kinds of calls of Slack"),
     ("crates/heeler-egress/src/usage.rs", "events of the model's API"),
     ("crates/heeler-config/src/capabilities.rs", "reads the transport of an MCP server"),
     ("crates/heeler-config/src/webhook.rs", "reads the payload of a webhook"),

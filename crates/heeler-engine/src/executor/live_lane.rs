@@ -1,5 +1,6 @@
 //! The thread of the live output of chats, and the jobs that wait for it. Start at [`LiveLane`].
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,6 +22,8 @@ pub(super) struct WaitingJobs {
     pub(super) is_served: bool,
     /// Number of jobs that are served.
     pub(super) served: usize,
+    /// Accounts of the Slack apps that get no streams. They are asked again by the next daemon.
+    pub(super) without_stream: BTreeSet<String>,
 }
 
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use heeler_connect::{
     ChatApiError, ChatBot, ChatPlace, ChatPlatform, ChatPolicy, LiveOutput, OutgoingPost, PostMark,
+    StreamRecipient, StreamStart,
 };
 use heeler_model::job_row::JobRow;
 use heeler_model::redact::SecretRedactor;
@@ -17,10 +18,12 @@ use heeler_model::{Job, JobId, JobStatus, error_chain};
 use heeler_store::{InboxRecord, StoreReader};
 use heeler_transcript::{FollowStart, FollowUpdate, TranscriptFollower};
 
+use super::card_stream::CardStream;
 use super::live_lane::{LiveJob, WaitingJobs, lock};
 use super::{EffectExecutor, ExecutorContext};
 use crate::chat::{RunCard, RunCardChange, event_place, find_credential, note_rate_limit};
 use crate::dispatch_input::DispatchInput;
+use crate::fault::{self, FaultPoint};
 
 /// Interval at which the jobs are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
@@ -30,6 +33,9 @@ const CARD_DELAY: Duration = Duration::from_secs(3);
 
 /// Least time between two changes of a card.
 const CARD_EDIT_INTERVAL: Duration = Duration::from_secs(3);
+
+/// Least time between two additions to a card that grows.
+const CARD_APPEND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Least time between two calls for live output as one bot. Answers are not delayed by it.
 const CALL_INTERVAL: Duration = Duration::from_secs(1);
@@ -78,6 +84,8 @@ struct LiveThread {
     views: Vec<LiveView>,
     /// Times before which no call is made, by platform and account.
     call_at: HashMap<(ChatPlatform, String), Instant>,
+    /// IDs of the workspaces of Slack apps, by account.
+    teams: HashMap<String, String>,
 }
 
 /// A job with live output.
@@ -87,6 +95,9 @@ struct LiveView {
     event: Option<InboxRecord>,
     /// The posted card.
     message: Option<String>,
+    /// True if there may be a card that `message` does not name.
+    is_maybe_posted: bool,
+    stream: CardStream,
     card: RunCard,
     rows: Option<TranscriptFollower>,
     /// Text that the card shows.
@@ -116,7 +127,8 @@ enum LiveProgress {
 
 impl LiveThread {
     fn new(shared: Arc<ExecutorContext>, waiting: Arc<Mutex<WaitingJobs>>) -> LiveThread {
-        LiveThread { shared, waiting, views: Vec::new(), call_at: HashMap::new() }
+        let (call_at, teams) = (HashMap::new(), HashMap::new());
+        LiveThread { shared, waiting, views: Vec::new(), call_at, teams }
     }
 
     /// Serves jobs until none is left.
@@ -170,6 +182,9 @@ impl LiveThread {
             let at = LivePlace { bot, key, place, event: &event, output: policy.live };
             let clean = |text: String| redactor.redact_text(&text).into_owned();
             view.read_rows(&self.shared);
+            if !at.output.streams || !view.stream.may_grow() {
+                view.card.forget_news(usize::MAX);
+            }
             match self.serve(view, &job, &at, clean) {
                 Ok(progress) => progress == LiveProgress::Continues,
                 Err(error) => self.note_failure(view, &at, &error),
@@ -205,99 +220,241 @@ impl LiveThread {
     ) -> Result<LiveProgress, ChatApiError> {
         let now = Instant::now();
         let is_final = job.head.status.is_final();
-        if is_final && view.message.is_none() {
+        if is_final && view.message.is_none() && !view.is_maybe_posted {
             return Ok(LiveProgress::Ended);
         }
         if self.call_at.get(&at.key).is_some_and(|free_at| *free_at > now) {
             return Ok(LiveProgress::Continues);
         }
-        let note_call = |this: &mut LiveThread| {
-            this.call_at.insert(at.key.clone(), Instant::now() + CALL_INTERVAL);
-        };
         if !std::mem::replace(&mut view.is_acknowledged, true)
             && let (Some(emoji), Some(message), false) =
                 (at.output.acknowledge, &at.event.message_id, view.is_resumed)
         {
-            note_call(self);
-            at.bot.react(&at.place, message, emoji)?;
+            self.note_call(at);
+            match at.bot.react(&at.place, message, emoji) {
+                // The card does not depend on the right to react.
+                Err(error) if !error.is_transient() => {
+                    tracing::info!(job = %view.job, %error, "a message has no reaction");
+                }
+                outcome => outcome?,
+            }
             return Ok(LiveProgress::Continues);
         }
         if is_final {
-            note_call(self);
-            self.finish_card(view, at, &clean(view.card.final_text(job)))?;
-            return Ok(LiveProgress::Ended);
+            self.note_call(at);
+            return self.finish_card(view, job, at, &clean(view.card.final_text(job)));
         }
         if job.head.status != JobStatus::Running {
             return Ok(LiveProgress::Continues);
         }
         let since = *view.running_since.get_or_insert(now);
-        if at.output.shows_card && now >= view.edit_at && now >= since + CARD_DELAY {
-            let text = clean(view.card.running_text(job, at.output));
-            if text != view.shown {
-                note_call(self);
-                view.edit_at = now + CARD_EDIT_INTERVAL;
-                self.show_card(view, job, at, text)?;
-                return Ok(LiveProgress::Continues);
-            }
+        if at.output.shows_card
+            && now >= view.edit_at
+            && now >= since + CARD_DELAY
+            && self.show_card(view, job, at, &clean)?
+        {
+            return Ok(LiveProgress::Continues);
         }
         if at.output.shows_typing && now >= view.typing_at {
-            note_call(self);
+            self.note_call(at);
             view.typing_at = now + TYPING_INTERVAL;
             at.bot.show_typing(&at.place)?;
         }
         Ok(LiveProgress::Continues)
     }
 
+    fn note_call(&mut self, at: &LivePlace<'_>) {
+        self.call_at.insert(at.key.clone(), Instant::now() + CALL_INTERVAL);
+    }
+
+    /// Posts the card, or shows in it what is new; returns true if a call was made.
     fn show_card(
-        &self,
+        &mut self,
         view: &mut LiveView,
         job: &Job,
         at: &LivePlace<'_>,
-        text: String,
-    ) -> Result<(), ChatApiError> {
-        match &view.message {
-            Some(message) => at.bot.edit(&at.place, message, &text)?,
-            None => {
-                let id = format!("card {}", view.job);
-                let created = job.head.started_at.as_second();
-                let maybe_made_since = view.is_resumed.then_some(created);
-                let mark = PostMark { id: &id, maybe_made_since };
-                let reply_to = at.event.message_id.clone().filter(|_| !at.place.is_direct);
-                let post = OutgoingPost { text: text.clone(), buttons: Vec::new(), reply_to };
-                let message = at.bot.send(&at.place, &post, mark)?;
-                self.report(RunCardChange::Posted {
-                    job: view.job.clone(),
-                    channel: at.event.channel.clone(),
-                    message: message.clone(),
-                });
-                view.message = Some(message);
-            }
+        clean: &impl Fn(String) -> String,
+    ) -> Result<bool, ChatApiError> {
+        let now = Instant::now();
+        let Some(message) = view.message.clone() else {
+            self.note_call(at);
+            view.edit_at = now + CARD_EDIT_INTERVAL;
+            return self.post_card(view, job, at, clean).map(|()| true);
+        };
+        if view.stream.must_end(&at.bot, now) {
+            self.note_call(at);
+            view.stream.end(&at.bot, &at.place, &message)?;
+            return Ok(true);
         }
-        view.failures = 0;
+        if view.stream.is_open() {
+            let (news, count) = view.card.news_text(at.output);
+            if news.is_empty() {
+                view.card.forget_news(count);
+                return Ok(false);
+            }
+            self.note_call(at);
+            view.edit_at = now + CARD_APPEND_INTERVAL;
+            view.stream.append(&at.bot, (&at.place, &message), &clean(news))?;
+            view.card.forget_news(count);
+            view.failures = 0;
+            return Ok(true);
+        }
+        let text = clean(view.card.running_text(job, at.output));
+        if text == view.shown {
+            return Ok(false);
+        }
+        self.note_call(at);
+        view.edit_at = now + CARD_EDIT_INTERVAL;
+        at.bot.edit(&at.place, &message, &text)?;
+        (view.failures, view.shown) = (0, text);
+        Ok(true)
+    }
+
+    /// Posts the card, unless an earlier attempt has posted it.
+    fn post_card(
+        &mut self,
+        view: &mut LiveView,
+        job: &Job,
+        at: &LivePlace<'_>,
+        clean: &impl Fn(String) -> String,
+    ) -> Result<(), ChatApiError> {
+        if let Some(message) = find_card(view, job, at)? {
+            self.note_card(view, at, message);
+            return Ok(());
+        }
+        let is_tried = view.is_maybe_posted || !view.stream.is_untried();
+        if !is_tried && at.output.streams && self.may_stream(at) {
+            return self.start_stream(view, job, at, clean);
+        }
+        let text = clean(view.card.running_text(job, at.output));
+        let id = card_mark(job);
+        let created = job.head.started_at.as_second();
+        let maybe_made_since = view.is_maybe_posted.then_some(created);
+        let mark = PostMark { id: &id, maybe_made_since };
+        let reply_to = at.event.message_id.clone().filter(|_| !at.place.is_direct);
+        let post = OutgoingPost { text: text.clone(), buttons: Vec::new(), reply_to };
+        let sent = at.bot.send(&at.place, &post, mark);
+        view.is_maybe_posted |= is_unclear(&sent);
+        let message = sent?;
+        view.stream = CardStream::Ended;
+        self.note_card(view, at, message);
         view.shown = text;
         Ok(())
     }
 
-    fn finish_card(
-        &self,
-        view: &LiveView,
+    /// Returns true for a thread, unless Slack has refused streams to the app since the start of the daemon.
+    fn may_stream(&self, at: &LivePlace<'_>) -> bool {
+        at.place.thread.is_some() && !lock(&self.waiting).without_stream.contains(&at.key.1)
+    }
+
+    /// Posts the card as a message that grows. If Slack offers none here, nothing is posted, and the card is an
+    /// ordinary post from then on.
+    fn start_stream(
+        &mut self,
+        view: &mut LiveView,
+        job: &Job,
         at: &LivePlace<'_>,
-        text: &str,
+        clean: &impl Fn(String) -> String,
     ) -> Result<(), ChatApiError> {
-        if let Some(message) = &view.message {
-            match at.bot.edit(&at.place, message, text) {
-                Err(error) if error.is_transient() => return Err(error),
-                // A person may have deleted it.
-                _ => {}
+        let ChatBot::Slack(slack) = &at.bot else {
+            view.stream = CardStream::Ended;
+            return Ok(());
+        };
+        let account = &at.key.1;
+        let team = match self.teams.get(account) {
+            Some(team) => team.clone(),
+            None => slack.team_id()?,
+        };
+        self.teams.insert(account.clone(), team.clone());
+        let (news, count) = view.card.news_text(at.output);
+        let text = clean(format!("{}\n{news}", RunCard::heading(job)));
+        let recipient = StreamRecipient { user: &at.event.sender, team: &team };
+        let started = slack.start_stream(&at.place, recipient, &text);
+        if is_unclear(&started) {
+            (view.is_maybe_posted, view.stream) = (true, CardStream::Unknown);
+        }
+        match started? {
+            StreamStart::Started(message) => {
+                view.stream = CardStream::open(&text);
+                view.card.forget_news(count);
+                self.note_card(view, at, message);
             }
-            self.report(RunCardChange::Finished { job: view.job.clone() });
+            StreamStart::NotOffered { reason, is_of_app } => {
+                tracing::info!(job = %view.job, account, reason, "no stream: the run card is changed instead");
+                // The card is posted by the next look.
+                (view.stream, view.edit_at) = (CardStream::Ended, Instant::now());
+                if is_of_app {
+                    lock(&self.waiting).without_stream.insert(account.clone());
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Records the posted card.
+    fn note_card(&self, view: &mut LiveView, at: &LivePlace<'_>, message: String) {
+        fault::reach(FaultPoint::CardPosted);
+        self.report(RunCardChange::Posted {
+            job: view.job.clone(),
+            channel: at.event.channel.clone(),
+            message: message.clone(),
+        });
+        (view.message, view.failures) = (Some(message), 0);
+    }
+
+    /// Shows the end of the job in the card. A card that grows is ended first.
+    fn finish_card(
+        &self,
+        view: &mut LiveView,
+        job: &Job,
+        at: &LivePlace<'_>,
+        text: &str,
+    ) -> Result<LiveProgress, ChatApiError> {
+        let Some(message) = view.message.clone() else {
+            view.message = find_card(view, job, at)?;
+            view.is_maybe_posted = false;
+            return Ok(LiveProgress::Continues);
+        };
+        if !view.stream.is_ended(&at.bot) {
+            view.stream.end(&at.bot, &at.place, &message)?;
+            return Ok(LiveProgress::Continues);
+        }
+        match at.bot.edit(&at.place, &message, text) {
+            Err(error) if error.is_transient() => return Err(error),
+            // A person may have deleted it.
+            _ => {}
+        }
+        self.report(RunCardChange::Finished { job: view.job.clone() });
+        Ok(LiveProgress::Ended)
     }
 
     fn report(&self, change: RunCardChange) {
         self.shared.send_input(DispatchInput::RunCardChanged(change));
     }
+}
+
+/// Identity of a card among the posts of the fleet.
+fn card_mark(job: &Job) -> String {
+    format!("card {}", job.head.id)
+}
+
+/// Returns the card that an earlier attempt may have posted, where the platform can tell.
+fn find_card(
+    view: &LiveView,
+    job: &Job,
+    at: &LivePlace<'_>,
+) -> Result<Option<String>, ChatApiError> {
+    let ChatBot::Slack(slack) = &at.bot else { return Ok(None) };
+    if !view.is_maybe_posted {
+        return Ok(None);
+    }
+    let (mark, since) = (card_mark(job), job.head.started_at.as_second());
+    slack.find_live_post(&at.place, (&mark, job.head.id.as_str()), since)
+}
+
+/// Returns true if the platform may have executed a call that failed.
+fn is_unclear<T>(outcome: &Result<T, ChatApiError>) -> bool {
+    matches!(outcome, Err(ChatApiError::Unreachable { .. }))
 }
 
 impl LiveView {
@@ -307,6 +464,8 @@ impl LiveView {
             job: live.job,
             is_resumed: live.is_resumed,
             event: None,
+            stream: CardStream::of_card(live.is_resumed),
+            is_maybe_posted: live.is_resumed,
             message: live.card,
             card: RunCard::default(),
             rows: None,

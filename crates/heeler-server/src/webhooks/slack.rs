@@ -27,7 +27,7 @@ const CALL_BYTES_MAX: usize = 1 << 20;
 const RECORD_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Content of a call.
-enum SlackBody {
+pub(super) enum SlackBody {
     /// Slack checks the address when it is set.
     Challenge(Value),
     Call(SlackCallKind, Value),
@@ -81,7 +81,7 @@ async fn pass_call(app: &SharedServerState, call: SlackCall) -> Response {
     }
 }
 
-fn parse_body(content_type: &str, body: &[u8]) -> Result<SlackBody, ProblemDetails> {
+pub(super) fn parse_body(content_type: &str, body: &[u8]) -> Result<SlackBody, ProblemDetails> {
     let invalid = || ProblemDetails::bad_request("the call has not the form of a call of Slack");
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
     if media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded") {

@@ -152,6 +152,14 @@ impl SlackState {
             }
             "chat.postMessage" => self.post_message(body),
             "chat.update" => self.update_message(body),
+            "reactions.add" if self.scopes.contains("reactions:write") => {
+                self.reactions.push((text("timestamp"), text("name")));
+                Ok(json!({}))
+            }
+            "reactions.add" => Err("missing_scope"),
+            "chat.startStream" => self.start_stream(body),
+            "chat.appendStream" => self.append_stream(body),
+            "chat.stopStream" => self.stop_stream(body),
             "chat.postEphemeral" => {
                 self.whispers.push((text("user"), text("text")));
                 Ok(json!({}))
@@ -207,8 +215,8 @@ impl SlackState {
         self.messages.push(message.clone());
         self.add_event(message);
         let (text, file) = (visible(&raw), Some(content));
-        let (buttons, is_edited) = (Vec::new(), false);
-        let post = SlackPost { ts, channel, thread, text, raw, buttons, is_edited, file };
+        let (buttons, is_edited, is_open) = (Vec::new(), false, false);
+        let post = SlackPost { ts, channel, thread, text, raw, buttons, is_edited, is_open, file };
         self.posts.push(post);
         Ok(json!({"files": [{"id": id}]}))
     }
@@ -229,11 +237,17 @@ impl SlackState {
         // The app receives its own messages too.
         self.add_event(message);
         let text = visible(&raw);
-        let is_edited = false;
-        let file = None;
-        let post =
-            SlackPost { ts: ts.clone(), channel, thread, text, raw, buttons, is_edited, file };
-        self.posts.push(post);
+        self.posts.push(SlackPost {
+            ts: ts.clone(),
+            channel,
+            thread,
+            text,
+            raw,
+            buttons,
+            is_edited: false,
+            is_open: false,
+            file: None,
+        });
         Ok(json!({"ts": ts}))
     }
 
@@ -244,6 +258,9 @@ impl SlackState {
             Some(post.ts.as_str()) == ts && Some(post.channel.as_str()) == channel
         };
         let post = self.posts.iter_mut().find(found).ok_or("message_not_found")?;
+        if post.is_open {
+            return Err("streaming_state_conflict");
+        }
         post.text = visible(&raw);
         (post.raw, post.buttons, post.is_edited) = (raw, buttons, true);
         Ok(json!({"ts": ts}))
@@ -337,6 +354,6 @@ fn checked_content(body: &Json) -> Result<(String, Vec<String>), &'static str> {
     Ok((shown, buttons))
 }
 
-fn visible(text: &str) -> String {
+pub(super) fn visible(text: &str) -> String {
     text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 }

@@ -191,3 +191,42 @@ fn files_on_discord_stay_out_of_links_of_the_agent() {
     assert!(posts[1].text.contains("could not be received"), "{posts:?}");
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
 }
+
+#[test]
+fn files_beyond_the_number_of_a_message_are_left_out_and_one_of_the_largest_size_is_taken() {
+    let slack = slack::fake();
+    let herd = slack::herd_with(&slack, "{say: 'Prompt: {prompt}'}", TAKES);
+    let (_life, _client) = herd.begin(&[]);
+    slack.wait_for_sockets(1);
+    let largest = vec![b'x'; 1024 * 1024];
+    let files = json!([
+        slack.add_file("largest.txt", "text/plain", &largest),
+        slack.add_file("two.txt", "text/plain", b"two"),
+        slack.add_file("three.txt", "text/plain", b"three"),
+    ]);
+    let fields = json!({"subtype": "file_share", "files": files});
+    slack.write(slack::ANN_DIRECT, slack::ANN, "compare", &fields);
+    let text = slack::wait_for_posts(&slack, 1).remove(0).text;
+    assert!(text.contains("\"three.txt\"") && text.contains("max_files_per_message"), "{text}");
+    assert_eq!(slack.file_fetches(), 2, "a file that is left out is not fetched");
+    let received = received(&herd, ".slack-attachments");
+    let lengths: Vec<_> = received.iter().map(|(name, text)| (name.as_str(), text.len())).collect();
+    assert_eq!(lengths, [("1.txt", largest.len()), ("2.txt", 3)]);
+}
+
+#[test]
+fn a_path_in_a_message_is_text_and_attaches_no_file() {
+    let telegram = FakeTelegram::start(TOKEN);
+    let herd = telegram::herd_with(&telegram, "{say: 'Prompt: {prompt}'}", TAKES);
+    herd.fleet.write("notes.txt", "the content of the notes");
+    let (_life, _client) = herd.begin(&[]);
+    telegram.say(ANN, "read @notes.txt and @../../etc/passwd and @/etc/passwd");
+    let posts = telegram::wait_for_posts(&telegram, 1);
+    // The post has a mark that keeps names from being mentions.
+    let text = posts[0].text.replace('\u{2060}', "");
+    assert_eq!(text, "Prompt: read @notes.txt and @../../etc/passwd and @/etc/passwd");
+    assert!(received(&herd, ".telegram-attachments").is_empty());
+    let job = herd.reader().job(&telegram::jobs(&herd)[0].id).unwrap().unwrap();
+    let prompt = job.prompt.unwrap();
+    assert!(!prompt.contains("the content of the notes") && !prompt.contains("root:"), "{prompt}");
+}

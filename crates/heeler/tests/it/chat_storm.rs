@@ -19,8 +19,11 @@ use crate::daemon_kills::Herd;
 use crate::trigger::wait_for;
 use crate::{discord, slack, telegram};
 
-/// Messages in CI.
-const MESSAGES_IN_CI: u64 = 1_000;
+/// Messages for each round of the proof: 1,000 in CI, and 100,000 under `cargo xtask prove`.
+const MESSAGES_PER_ROUND: u64 = 10;
+
+/// Rounds in CI.
+const ROUNDS_IN_CI: u64 = 100;
 
 /// Most messages.
 const MESSAGES_MAX: u64 = 100_000;
@@ -176,9 +179,9 @@ fn check(herd: &Herd, chat: &StormChat, messages: &mut Vec<String>, known: &mut 
 }
 
 fn storm(chat: &StormChat) {
-    let settings = ProofSettings::new(MESSAGES_IN_CI);
+    let settings = ProofSettings::new(ROUNDS_IN_CI);
     println!("seed {}", settings.seed);
-    let count = settings.rounds.min(MESSAGES_MAX);
+    let count = settings.rounds.saturating_mul(MESSAGES_PER_ROUND).min(MESSAGES_MAX);
     let herd = chat.herd();
     let (mut messages, mut known) = (Vec::new(), HashSet::new());
     // A fleet that has received a message knows a gap from a beginning.

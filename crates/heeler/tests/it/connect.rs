@@ -142,6 +142,20 @@ fn slack_is_set_up_step_by_step() {
 }
 
 #[test]
+fn the_steps_for_a_slack_app_that_calls_the_daemon_name_its_address_and_no_app_token() {
+    let herd = Herd::of(
+        "agents: [{name: coder, runtime: scripted, script: [{say: hi}], \
+         chat: {slack: {events: http, app_id: A0TEST, signing_secret_env: SIGNING}}}]",
+    );
+    let output = herd.command("connect").arg("slack").output().unwrap();
+    let (out, said) = texts(&output);
+    assert_eq!(output.status.code(), Some(2), "{out}{said}");
+    assert!(out.contains("socket_mode_enabled: false") && !out.contains("xapp-"), "{out}");
+    assert_eq!(out.matches("https://HOST/hooks/slack").count(), 3, "{out}");
+    assert!(out.contains("Signing Secret") && out.contains("SIGNING=…"), "{out}");
+}
+
+#[test]
 fn discord_is_set_up_step_by_step() {
     let fake = discord::fake();
     let mut herd = Herd::of(&format!(

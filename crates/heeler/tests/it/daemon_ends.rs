@@ -79,6 +79,8 @@ fn every_point_apart_has_a_test_here() {
         &[FaultPoint::GapRecorded, FaultPoint::GapRead],
         // In `telegram_kills` and `slack_kills`.
         &[FaultPoint::ChatPosted],
+        // In `live_output`.
+        &[FaultPoint::CardPosted],
         // In `said_kills`.
         &[FaultPoint::MessageSaid],
         // In `host_messages`.

@@ -1,7 +1,7 @@
 //! Live output in chats: run cards, reactions and typing while a job runs, and messages to running jobs.
 
 use heeler_model::JobStatus;
-use heeler_testkit::FakeTelegram;
+use heeler_testkit::{FakeSlack, FakeTelegram, SlackFailure, SlackPost};
 
 use crate::daemon_kills::Herd;
 use crate::trigger::wait_for;
@@ -79,6 +79,166 @@ fn a_card_that_a_killed_daemon_left_is_finished_by_the_next_one() {
         posts.iter().any(|post| post.text == "All done: go").then_some(())
     });
     assert_eq!(fake.posts().len(), 2, "{:?}", fake.posts());
+    assert!(fake.calls("chat.startStream").is_empty(), "a direct conversation is no thread");
+}
+
+/// A job as `WAITS` that also waits for a file, and goes on with its work.
+const GROWS: &str = "{run: 'echo found it'}, {say: 'Half done. <!channel>'}, {run: 'until [ -e more ]; do sleep 0.02; done; echo went on'}, {run: 'read line < gate'}, {say: 'All done: {prompt}'}";
+
+/// Settings with a card and all of its content.
+const CARD: &str = "output: {tool_results: true}";
+
+/// Waits for a card with a text that still grows.
+#[track_caller]
+fn wait_for_stream(fake: &FakeSlack, text: &str) -> SlackPost {
+    fake.wait_for("a card that grows", |posts| {
+        posts.iter().find(|post| post.is_open && post.text.contains(text)).cloned()
+    })
+}
+
+/// Waits until a card is an ordinary post that was changed to a text.
+#[track_caller]
+fn wait_for_changed_card(fake: &FakeSlack, ts: &str, text: &str) -> SlackPost {
+    fake.wait_for("a card that was changed", |posts| {
+        let card = posts.iter().find(|post| post.ts == ts).cloned();
+        card.filter(|post| !post.is_open && post.is_edited && post.text.contains(text))
+    })
+}
+
+/// Waits for the answer, and checks that there is one card and one answer.
+#[track_caller]
+fn check_one_card_and_one_answer(fake: &FakeSlack, ts: &str) {
+    wait_for_changed_card(fake, ts, "Done");
+    let is_answer = |post: &&SlackPost| post.text.starts_with("All done");
+    let answer = fake.wait_for("the answer", |posts| posts.iter().find(is_answer).cloned());
+    assert_eq!(answer.text, "All done: [Name of UBOB] go");
+    assert_eq!(fake.posts().len(), 2, "{:?}", fake.posts());
+}
+
+#[test]
+fn a_card_in_a_thread_on_slack_grows_and_ends_with_the_cost() {
+    let fake = slack::fake();
+    let mut herd = slack::herd_with(&fake, GROWS, CARD);
+    let (_life, _client) = herd.begin(&[]);
+    fake.wait_for_sockets(1);
+    let root = fake.say(slack::CHANNEL, slack::BOB, "<@UBOT> go");
+    let card = wait_for_stream(&fake, "Half done.");
+    assert_eq!(card.thread.as_ref(), Some(&root));
+    assert!(card.text.starts_with("**Working** (`job-"), "{card:?}");
+    assert!(card.text.contains("`Bash`") && card.text.contains("found it"), "{card:?}");
+    assert!(!card.raw.contains("<!channel"), "an agent mentions nobody: {card:?}");
+    std::fs::write(herd.fleet.file("more"), "").unwrap();
+    let grown = wait_for_stream(&fake, "went on");
+    assert_eq!(grown.ts, card.ts);
+    assert!(grown.text.starts_with(&card.text), "nothing is said twice: {grown:?}");
+    assert_eq!(grown.text.matches("found it").count(), 1, "{grown:?}");
+    assert!(fake.calls("chat.update").is_empty() && !fake.calls("chat.appendStream").is_empty());
+    herd.open_gate();
+    check_one_card_and_one_answer(&fake, &card.ts);
+    assert_eq!(fake.calls("chat.startStream").len(), 1);
+}
+
+#[test]
+fn a_card_is_changed_where_slack_offers_no_streams() {
+    let fake = slack::fake();
+    fake.refuse_streams();
+    let mut herd = slack::herd_with(&fake, WAITS, CARD);
+    let (_life, _client) = herd.begin(&[]);
+    fake.wait_for_sockets(1);
+    for _ in 0..2 {
+        let root = fake.say(slack::CHANNEL, slack::BOB, "<@UBOT> go");
+        let of_thread = |post: &&SlackPost| post.thread.as_ref() == Some(&root);
+        fake.wait_for("a card", |posts| {
+            posts.iter().find(of_thread).filter(|post| post.text.contains("Half done.")).map(drop)
+        });
+        herd.let_through(1);
+        fake.wait_for("the card and the answer", |posts| {
+            let texts: Vec<&str> =
+                posts.iter().filter(of_thread).map(|post| post.text.as_str()).collect();
+            let has = |start: &str| texts.iter().any(|text| text.starts_with(start));
+            (texts.len() == 2 && has("*Done*") && has("All done")).then_some(())
+        });
+    }
+    // The refusal holds for the app, so it is not asked again.
+    assert_eq!(fake.calls("chat.startStream").len(), 1);
+    let log = std::fs::read_to_string(herd.dir().logs().join("heeler.log")).unwrap();
+    assert!(log.contains("no stream") && log.contains("unknown_method"), "{log}");
+}
+
+#[test]
+fn a_stream_that_slack_ends_or_that_may_have_grown_is_replaced_by_a_change() {
+    for is_unclear in [false, true] {
+        let fake = slack::fake();
+        let mut herd = slack::herd_with(&fake, GROWS, CARD);
+        let (_life, _client) = herd.begin(&[]);
+        fake.wait_for_sockets(1);
+        fake.say(slack::CHANNEL, slack::BOB, "<@UBOT> go");
+        let card = wait_for_stream(&fake, "Half done.");
+        match is_unclear {
+            true => fake.fail_next(SlackFailure {
+                method: "chat.appendStream",
+                status: 500,
+                error: "internal_error",
+                retry_after: None,
+                is_executed: true,
+            }),
+            false => fake.end_streams(),
+        }
+        std::fs::write(herd.fleet.file("more"), "").unwrap();
+        let changed = wait_for_changed_card(&fake, &card.ts, "went on");
+        assert_eq!(changed.text.matches("went on").count(), 1, "{changed:?}");
+        herd.open_gate();
+        check_one_card_and_one_answer(&fake, &card.ts);
+    }
+}
+
+#[test]
+fn a_card_that_grew_is_changed_and_finished_by_the_daemon_after_a_killed_one() {
+    // The daemon dies before the card is on record, or later.
+    for point in [Some("card-posted:1"), None] {
+        let fake = slack::fake();
+        let mut herd = slack::herd_with(&fake, GROWS, CARD);
+        let args = point.map_or(vec![], |point| vec!["--fault", point]);
+        let (mut life, _client) = herd.begin(&args);
+        fake.wait_for_sockets(1);
+        fake.say(slack::CHANNEL, slack::BOB, "<@UBOT> go");
+        let card = wait_for_stream(&fake, "Half done.");
+        match point {
+            Some(_) => wait_for("the death", || life.has_ended().then_some(())),
+            None => wait_for("the record of the card", || {
+                let pending = herd.reader().pending_effects(9).unwrap();
+                pending.iter().any(|effect| effect.payload == card.ts).then_some(())
+            }),
+        }
+        life.kill();
+        std::fs::write(herd.fleet.file("more"), "").unwrap();
+        let (_life, _client) = herd.begin(&[]);
+        let changed = wait_for_changed_card(&fake, &card.ts, "went on");
+        assert!(changed.text.starts_with("*Working*"), "{changed:?}");
+        herd.open_gate();
+        check_one_card_and_one_answer(&fake, &card.ts);
+        assert_eq!(fake.calls("chat.startStream").len(), 1, "{point:?}");
+    }
+}
+
+#[test]
+fn a_card_whose_beginning_was_unclear_is_not_posted_twice() {
+    let fake = slack::fake();
+    let mut herd = slack::herd_with(&fake, WAITS, CARD);
+    fake.fail_next(SlackFailure {
+        method: "chat.startStream",
+        status: 500,
+        error: "internal_error",
+        retry_after: None,
+        is_executed: true,
+    });
+    let (_life, _client) = herd.begin(&[]);
+    fake.wait_for_sockets(1);
+    fake.say(slack::CHANNEL, slack::BOB, "<@UBOT> go");
+    let card = wait_for_stream(&fake, "Half done.");
+    wait_for_changed_card(&fake, &card.ts, "Working");
+    herd.open_gate();
+    check_one_card_and_one_answer(&fake, &card.ts);
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod chat_out;
 mod chat_proof;
 mod chat_resume;
 mod chat_screen;
+mod chat_secrets;
 mod chat_sent_files;
 mod chat_storm;
 mod chat_voice;

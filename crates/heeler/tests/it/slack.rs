@@ -472,6 +472,28 @@ fn what_was_said_is_listed_searched_and_exported() {
 }
 
 #[test]
+fn an_accepted_message_has_a_reaction_if_the_app_may_react() {
+    for may_react in [true, false] {
+        let slack = fake();
+        if may_react {
+            slack.set_scopes("chat:write,reactions:write");
+        }
+        let herd =
+            herd_with(&slack, "{run: 'read line < gate'}", "output: {acknowledge_emoji: eyes}");
+        let (_life, _client) = herd.begin(&[]);
+        slack.wait_for_sockets(1);
+        let root = slack.say(CHANNEL, BOB, "<@UBOT> go");
+        // The card follows in any case.
+        slack.wait_for("the card", |posts| {
+            posts.iter().any(|post| post.text.contains("Working")).then_some(())
+        });
+        let expected = if may_react { vec![(root, "eyes".to_owned())] } else { Vec::new() };
+        assert_eq!(slack.reactions(), expected);
+        assert_eq!(slack.calls("reactions.add").len(), 1);
+    }
+}
+
+#[test]
 fn a_thread_shows_that_the_agent_works_if_the_app_may_show_it() {
     let slack = fake();
     slack.set_scopes("chat:write,assistant:write");

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use heeler_config::{AgentConfig, SlackConfig, SlackTransport};
 use heeler_connect::{
-    ChatPlace, ChatPlatform, OutgoingPost, PostMark, SlackBot, SlackTokens, is_slack_bot_token,
-    slack_account,
+    ChatPlace, ChatPlatform, ChatPolicy, OutgoingPost, PostMark, SlackBot, SlackTokens,
+    is_slack_bot_token, slack_account,
 };
 
 use super::connect_args::ConnectChannelArgs;
@@ -40,6 +40,21 @@ settings:
   interactivity: {is_enabled: true}
   socket_mode_enabled: true";
 
+/// Address that Slack calls, for an app that delivers events by HTTP.
+const CALL_URL: &str = "https://HOST/hooks/slack";
+
+/// Returns the settings with which an app is created.
+fn manifest(is_called: bool) -> String {
+    if !is_called {
+        return MANIFEST.to_owned();
+    }
+    MANIFEST
+        .replace("{command: /heeler, ", &format!("{{command: /heeler, url: '{CALL_URL}', "))
+        .replace("bot_events:", &format!("request_url: {CALL_URL}\n    bot_events:"))
+        .replace("{is_enabled: true}", &format!("{{is_enabled: true, request_url: '{CALL_URL}'}}"))
+        .replace("socket_mode_enabled: true", "socket_mode_enabled: false")
+}
+
 /// Runs `connect slack`.
 pub(super) fn run(context: &CommandContext, args: &ConnectChannelArgs) -> CommandResult {
     let loaded = fleet_config::load_without_workflows(context)?;
@@ -64,7 +79,9 @@ pub(super) fn run(context: &CommandContext, args: &ConnectChannelArgs) -> Comman
             output::print_line(format!("Both tokens are valid: the app is @{name} in {team}."))?;
         }
     }
-    check_scopes(&bot)?;
+    let takes_files =
+        ChatPolicy::of_agent(agent, ChatPlatform::Slack).is_some_and(|policy| policy.takes_files());
+    check_scopes(&bot, takes_files)?;
     let listed: Vec<&str> =
         settings.iter().flat_map(|it| &it.channels).map(|it| it.id.as_str()).collect();
     let given = args.channel.as_deref();
@@ -108,16 +125,7 @@ fn find_tokens(
         env.get(variable).map(|token| token.trim()).filter(|token| !token.is_empty())
     };
     let (Some(bot_token), Some(app_token)) = (token(bot_variable), token(app_variable)) else {
-        output::print_line(format!(
-            "1. Open https://api.slack.com/apps, choose \"Create New App\", \"From a manifest\", and paste this:\n\n\
-             {MANIFEST}\n\n\
-             2. Under \"Basic Information\", create an app-level token with the scope connections:write.\n\
-             3. Under \"Install App\", install the app into your workspace.\n\
-             4. Put both tokens into the file `.env` beside the config:\n   \
-             {bot_variable}=xoxb-…\n   {app_variable}=xapp-…\n\
-             5. In Slack, invite the app to a channel: /invite @Heeler\n\
-             6. Run `heeler connect slack --channel ID` with the ID of that channel."
-        ))?;
+        print_steps(is_called, bot_variable, app_variable)?;
         return Ok(None);
     };
     let wrong = |variable: &str, example: &str| {
@@ -138,8 +146,34 @@ fn find_tokens(
     }))
 }
 
-fn check_scopes(bot: &SlackBot) -> CommandResult {
-    let Some(missing) = bot.missing_scopes(false).map_err(check_failed)? else {
+/// Prints the steps that lead to the tokens.
+fn print_steps(is_called: bool, bot_variable: &str, app_variable: &str) -> CommandResult {
+    let manifest = manifest(is_called);
+    let (second, form) = match is_called {
+        true => (
+            "HOST leads to the port of the dashboard (`web.port`). Under \"Basic Information\", copy the \
+             \"Signing Secret\", and put the \"App ID\" into the config as `app_id`.",
+            "…",
+        ),
+        false => (
+            "Under \"Basic Information\", create an app-level token with the scope connections:write.",
+            "xapp-…",
+        ),
+    };
+    Ok(output::print_line(format!(
+        "1. Open https://api.slack.com/apps, choose \"Create New App\", \"From a manifest\", and paste this:\n\n\
+         {manifest}\n\n\
+         2. {second}\n\
+         3. Under \"Install App\", install the app into your workspace.\n\
+         4. Put both into the file `.env` beside the config:\n   \
+         {bot_variable}=xoxb-…\n   {app_variable}={form}\n\
+         5. In Slack, invite the app to a channel: /invite @Heeler\n\
+         6. Run `heeler connect slack --channel ID` with the ID of that channel."
+    ))?)
+}
+
+fn check_scopes(bot: &SlackBot, takes_files: bool) -> CommandResult {
+    let Some(missing) = bot.missing_scopes(takes_files).map_err(check_failed)? else {
         return Ok(output::print_line("Slack does not list the scopes; they are not checked.")?);
     };
     if missing.is_empty() {
