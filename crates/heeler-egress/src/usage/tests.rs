@@ -16,10 +16,14 @@ const STREAM: &str = concat!(
 
 fn count(format: CountedFormat, parts: &[&[u8]]) -> BTreeMap<String, ApiUsage> {
     let ledger = UsageLedger::default();
-    let mut counter = ReplyCounter::new(format, ledger.clone());
+    let mut counter = counter(format, &ledger);
     parts.iter().for_each(|part| counter.read(part));
     drop(counter);
     ledger.by_model()
+}
+
+fn counter(format: CountedFormat, ledger: &UsageLedger) -> ReplyCounter {
+    ReplyCounter::new(ModelApiProtocol::Anthropic, format, Arc::default(), ledger.clone())
 }
 
 #[test]
@@ -68,7 +72,7 @@ fn a_reply_in_one_piece_is_counted() {
 #[test]
 fn a_line_without_an_end_is_not_kept() {
     let ledger = UsageLedger::default();
-    let mut counter = ReplyCounter::new(CountedFormat::EventStream, ledger.clone());
+    let mut counter = counter(CountedFormat::EventStream, &ledger);
     for _ in 0..5 {
         counter.read(&vec![b'x'; LINE_BYTES_MAX / 2]);
         assert!(counter.buffer.len() <= LINE_BYTES_MAX);
@@ -85,15 +89,59 @@ fn a_ledger_adds_up_and_knows_its_limits() {
     let reply = ReplyUsage { output_tokens: 100, ..ReplyUsage::default() };
     for _ in 0..4 {
         assert!(!ledger.is_spent());
-        ledger.record("claude-opus-4-5", &reply);
+        ledger.record("claude-opus-4-5", &reply, false);
     }
     assert!(ledger.is_spent());
     assert_eq!(ledger.by_model()["claude-opus-4-5"].tokens.output_tokens, 400);
-    ledger.record("another", &reply);
+    ledger.record("another", &reply, false);
     assert_eq!(ledger.by_model()["another"].unpriced_replies, 1);
     for number in 0..2 * MODELS_MAX {
-        ledger.record(&format!("model-{number}"), &reply);
+        ledger.record(&format!("model-{number}"), &reply, false);
     }
     assert_eq!(ledger.by_model().len(), MODELS_MAX + 1);
     assert!(!UsageLedger::with_limit(None).is_spent());
+}
+
+#[test]
+fn prices_of_the_config_precede_the_known_ones() {
+    let ledger = UsageLedger::default();
+    ledger.set_rates(ModelRates {
+        model: "gpt-5".to_owned(),
+        input: 1.0,
+        output: 2.0,
+        cache_read: 3.0,
+        cache_write: 4.0,
+    });
+    let reply = ReplyUsage {
+        input_tokens: 1_000_000,
+        output_tokens: 1_000_000,
+        cache_read_tokens: 1_000_000,
+        cache_write_short_tokens: 1_000_000,
+        ..ReplyUsage::default()
+    };
+    ledger.record("gpt-5-2025-08-07", &reply, false);
+    assert!((ledger.cost_usd() - 10.0).abs() < 1e-9, "{}", ledger.cost_usd());
+    ledger.record("gpt-5-mini", &reply, false);
+    let mini = ledger.by_model()["gpt-5-mini"].cost_usd;
+    assert!((mini - 2.525).abs() < 1e-9, "{mini}");
+}
+
+#[test]
+fn a_reply_without_its_use_ends_a_run_with_a_budget() {
+    let limited = UsageLedger::with_limit(Some(1000.0));
+    let unlimited = UsageLedger::default();
+    let text =
+        r#"{"object":"response","model":"gpt-5","status":"queued","background":true,"usage":null}"#;
+    for ledger in [&limited, &unlimited] {
+        let bytes = Arc::new(AtomicU64::new(3000));
+        let format = CountedFormat::Json;
+        let mut counter =
+            ReplyCounter::new(ModelApiProtocol::Openai, format, bytes, ledger.clone());
+        counter.read(text.as_bytes());
+        drop(counter);
+        let usage = ledger.by_model()["gpt-5"];
+        assert_eq!((usage.replies, usage.unpriced_replies), (1, 1));
+        assert_eq!(usage.tokens.input_tokens, 1000);
+    }
+    assert!(limited.is_spent() && !unlimited.is_spent());
 }
