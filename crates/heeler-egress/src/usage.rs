@@ -43,7 +43,7 @@ pub struct UsageLedger(Arc<Mutex<LedgerState>>);
 struct LedgerState {
     models: BTreeMap<String, ApiUsage>,
     limit_usd: Option<f64>,
-    /// Prices of the agent's model, which precede the known ones.
+    /// Prices of the agent's model, which precede the known ones. Models without a price have them, too.
     rates: Option<ModelRates>,
     /// The API works for the run without telling what it costs.
     has_detached_reply: bool,
@@ -55,7 +55,8 @@ impl UsageLedger {
         UsageLedger(Arc::new(Mutex::new(LedgerState { limit_usd, ..LedgerState::default() })))
     }
 
-    /// Sets prices that precede the known ones.
+    /// Sets the prices of the agent's model, which precede the known ones. A model without a price costs as
+    /// much, so that an agent cannot leave its budget by another model.
     pub fn set_rates(&self, rates: ModelRates) {
         self.state().rates = Some(rates);
     }
@@ -82,9 +83,9 @@ impl UsageLedger {
     fn record(&self, model: &str, reply: &ReplyUsage, is_detached: bool) {
         let mut state = self.state();
         state.has_detached_reply |= is_detached;
-        let rates = state.rates.as_ref().filter(|rates| rates.is_for(model));
-        let price = match rates {
-            Some(rates) => Some(rates.price_usd(reply)),
+        let price = match &state.rates {
+            Some(rates) if rates.is_for(model) => Some(rates.price_usd(reply)),
+            Some(rates) => price_usd(model, reply).or_else(|| Some(rates.price_usd(reply))),
             None => price_usd(model, reply),
         };
         let is_new = !state.models.contains_key(model);

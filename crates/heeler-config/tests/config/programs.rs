@@ -240,6 +240,10 @@ fn a_budget_holds_if_tokens_and_their_price_are_known() {
     let estimated = agent("runtime: acp\nprogram: gemini\nmodel: gemini-2.5-pro\nbudget: {day: 1}");
     assert_eq!(estimated.token_price().unwrap().input.to_string(), "1.25");
     assert_eq!(agent("runtime: codex").token_price(), None);
+    // The proxy counts the tokens that goose does not report.
+    let counted = "runtime: acp\nprogram: goose\nmodel: gpt-5\nsecrets: [OPENAI_API_KEY]\n\
+        env: {GOOSE_PROVIDER: openai}\nsandbox: {credentials: proxied}\nbudget: {job: 1}";
+    assert_eq!(agent(counted).token_price().unwrap().input.to_string(), "1.25");
     let fleet = "\
 agents:
   - {name: a, runtime: codex, budget: {job: 1}}

@@ -124,6 +124,10 @@ fn prices_of_the_config_precede_the_known_ones() {
     ledger.record("gpt-5-mini", &reply, false);
     let mini = ledger.by_model()["gpt-5-mini"].cost_usd;
     assert!((mini - 2.525).abs() < 1e-9, "{mini}");
+    ledger.record("without-a-price", &reply, false);
+    let other = ledger.by_model()["without-a-price"];
+    assert!((other.cost_usd - 10.0).abs() < 1e-9, "{other:?}");
+    assert_eq!(other.unpriced_replies, 0);
 }
 
 #[test]

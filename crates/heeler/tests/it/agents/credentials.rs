@@ -156,3 +156,32 @@ fn a_run_whose_key_the_proxy_cannot_add_is_refused() {
     assert!(said.contains("CODEX_API_KEY is not set"), "{said}");
     assert!(said.contains("credentials: agent"), "{said}");
 }
+
+/// Goose reports the tokens of its last request only, so its own figures hold no budget.
+#[test]
+fn a_budget_of_goose_holds_by_the_tokens_of_its_replies() {
+    let api = MessagesApi::start();
+    let fleet = sandboxed_fleet(CertifiedAgent::Goose, &api, "OPENAI_API_KEY");
+    let mut config: Json = serde_json::from_str(&fleet.read("heeler.yaml")).unwrap();
+    let agent = &mut config["agents"][0];
+    agent["model"] = json!("mock-model");
+    agent["prices"] = json!({ "mock-model": { "input": 1, "output": 1 } });
+    agent["budget"] = json!({ "job": 0.5 });
+    agent["sandbox"]["credentials"] = json!("proxied");
+    fleet.write("heeler.yaml", &config.to_string());
+    let step = || {
+        let usage = Some(json!({ "input": 1_000_000, "output": 10 }));
+        ModelScriptStep { usage, ..shell("echo again") }
+    };
+    let script = ModelScript::new().step(step()).step(step()).step(step()).step(step());
+    let prompt = format!("Please. {}", script.text("Done."));
+    let mut command = fleet.command(&["trigger", "builder", "--prompt", &prompt]);
+    let ran = Ran::from(command.env("OPENAI_API_KEY", KEY).output().unwrap());
+    assert_ne!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+    // The first reply spends the budget. A second one may have begun before its last byte was counted.
+    let replies = api.messages().len();
+    assert!((1..=2).contains(&replies), "{replies}: {}{}", ran.stdout, ran.stderr);
+    let id = fleet.json(&["jobs", "--json"])["jobs"][0]["id"].clone();
+    let job = fleet.json(&["jobs", "show", id.as_str().unwrap(), "--json"])["job"].clone();
+    assert!(job["costUsd"].as_f64().is_some_and(|usd| usd >= 1.0), "{job:#}");
+}
