@@ -29,8 +29,8 @@ pub(crate) struct ReplyFigures {
     pub(crate) usage: ReplyUsage,
     /// The model has begun to reply.
     pub(crate) is_begun: bool,
-    /// The final figures have arrived.
-    is_final: bool,
+    /// The final figures have arrived. Some APIs tell totals until then in each event.
+    pub(crate) is_final: bool,
     /// The API works on without telling its use.
     pub(crate) is_detached: bool,
     text_bytes: usize,

@@ -80,33 +80,39 @@ impl UsageLedger {
         limit.is_some_and(|limit| has_detached_reply || self.cost_usd() >= limit)
     }
 
-    fn record(&self, model: &str, reply: &ReplyUsage, is_detached: bool) {
+    /// Records a reply, or later figures of one in place of those that were recorded.
+    fn record(&self, model: &str, reply: &RecordedReply, before: Option<&ReplyUsage>) {
         let mut state = self.state();
-        state.has_detached_reply |= is_detached;
-        let price = match &state.rates {
-            Some(rates) if rates.is_for(model) => Some(rates.price_usd(reply)),
-            Some(rates) => price_usd(model, reply).or_else(|| Some(rates.price_usd(reply))),
-            None => price_usd(model, reply),
+        state.has_detached_reply |= reply.is_detached;
+        let price = |usage: &ReplyUsage| match &state.rates {
+            Some(rates) if rates.is_for(model) => Some(rates.price_usd(usage)),
+            Some(rates) => price_usd(model, usage).or_else(|| Some(rates.price_usd(usage))),
+            None => price_usd(model, usage),
         };
+        let (cost, cost_before) = (price(&reply.usage), before.and_then(price));
         let is_new = !state.models.contains_key(model);
         let name = if is_new && state.models.len() >= MODELS_MAX { "(others)" } else { model };
         let usage = state.models.entry(name.to_owned()).or_default();
-        usage.replies += 1;
-        let total = &mut usage.tokens;
-        total.input_tokens += reply.input_tokens;
-        total.output_tokens += reply.output_tokens;
-        total.cache_read_tokens += reply.cache_read_tokens;
-        total.cache_write_short_tokens += reply.cache_write_short_tokens;
-        total.cache_write_hour_tokens += reply.cache_write_hour_tokens;
-        total.web_searches += reply.web_searches;
-        usage.cost_usd += price.unwrap_or(0.0);
-        usage.unpriced_replies += u64::from(price.is_none() || is_detached);
+        if before.is_none() {
+            usage.replies += 1;
+            usage.unpriced_replies += u64::from(cost.is_none() || reply.is_detached);
+        }
+        usage.tokens.replace(before.unwrap_or(&ReplyUsage::default()), &reply.usage);
+        usage.cost_usd += cost.unwrap_or(0.0) - cost_before.unwrap_or(0.0);
     }
 
     fn state(&self) -> MutexGuard<'_, LedgerState> {
         // No code that holds the lock panics halfway through a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Figures of a reply for the record.
+#[derive(Debug, Clone, Copy, Default)]
+struct RecordedReply {
+    usage: ReplyUsage,
+    /// The API works on without telling its use.
+    is_detached: bool,
 }
 
 /// Form of a reply.
@@ -116,7 +122,8 @@ pub(crate) enum CountedFormat {
     EventStream,
 }
 
-/// Counts one reply. What it has seen is recorded when it is dropped.
+/// Counts one reply. Its final figures are recorded before the agent sees them, so that no further call
+/// begins with a spent budget; what it has seen otherwise is recorded when it is dropped.
 pub(crate) struct ReplyCounter {
     format: CountedFormat,
     ledger: UsageLedger,
@@ -125,6 +132,8 @@ pub(crate) struct ReplyCounter {
     /// The rest of a line that is too long is ignored.
     skips_line: bool,
     figures: ReplyFigures,
+    /// Figures and model that are on record.
+    recorded: Option<(String, ReplyUsage)>,
     /// Bytes of the request that were sent.
     request_bytes: Arc<AtomicU64>,
 }
@@ -142,6 +151,7 @@ impl ReplyCounter {
             buffer: Vec::new(),
             skips_line: false,
             figures: ReplyFigures::new(protocol),
+            recorded: None,
             request_bytes,
         }
     }
@@ -181,6 +191,26 @@ impl ReplyCounter {
         let Some(data) = line.strip_prefix(b"data:") else { return };
         let Ok(event) = serde_json::from_slice::<Json>(data) else { return };
         self.figures.read_event(&event, data.len());
+        if self.figures.is_final {
+            self.record();
+        }
+    }
+
+    /// Records the figures, unless they are on record.
+    fn record(&mut self) {
+        let ReplyFigures { model, usage, is_detached, .. } = &self.figures;
+        let reply = RecordedReply { usage: *usage, is_detached: *is_detached };
+        match &mut self.recorded {
+            // A reply has one model.
+            Some((model, before)) => {
+                self.ledger.record(model, &reply, Some(before));
+                *before = *usage;
+            }
+            None => {
+                self.ledger.record(model, &reply, None);
+                self.recorded = Some((model.clone(), *usage));
+            }
+        }
     }
 }
 
@@ -193,10 +223,9 @@ impl Drop for ReplyCounter {
             };
             self.figures.read_whole(&reply);
         }
-        let figures = &mut self.figures;
-        if figures.is_begun {
-            figures.estimate_rest(self.request_bytes.load(Ordering::Relaxed));
-            self.ledger.record(&figures.model, &figures.usage, figures.is_detached);
+        if self.figures.is_begun {
+            self.figures.estimate_rest(self.request_bytes.load(Ordering::Relaxed));
+            self.record();
         }
     }
 }
