@@ -19,6 +19,7 @@ use crate::docker::DockerConfig;
 use crate::docker_check::check_docker;
 use crate::duration::ConfigDuration;
 use crate::effort::ReasoningEffort;
+use crate::egress::CredentialMode;
 use crate::fleet_secrets::FleetSecrets;
 use crate::github::GithubPermission;
 use crate::hooks::{AgentHooks, HooksKeys, check_new_privileges};
@@ -483,8 +484,15 @@ fn runtime_settings<'a>(keys: &'a AgentKeys, origin: &AgentSource<'a>) -> Runtim
             .as_ref()
             .or(keys.session.model.as_ref())
             .is_some_and(|model| find_token_price(&keys.prices, model).is_some()),
+        is_counted: is_sandboxed && has_proxied_credentials(keys),
         is_isolated: is_sandboxed || keys.docker.as_ref().is_some_and(|it| it.value.enabled),
     }
+}
+
+/// Returns true if the agent is refused unless the proxy adds its credentials.
+fn has_proxied_credentials(keys: &AgentKeys) -> bool {
+    let settings = keys.sandbox.as_ref().and_then(|sandbox| sandbox.value.settings());
+    settings.is_some_and(|it| it.credentials == Some(CredentialMode::Proxied))
 }
 
 /// Refuses what a sandbox cannot give.

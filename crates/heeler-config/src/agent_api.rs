@@ -9,9 +9,11 @@ use std::num::NonZeroU16;
 use url::{Host, Url};
 
 use crate::agent::{AgentKeys, AgentSource};
+use crate::agent_credentials::{find_proxied_api, is_in_table, proxied_agent_name};
 use crate::agent_detection::LoginSigns;
 use crate::agent_program::{AgentProgram, CODEX_BASE_URL_VARIABLE, find_known_agent};
 use crate::capabilities::find_value;
+use crate::docker::NetworkMode;
 use crate::egress::{
     CredentialMode, EgressConfig, EgressPreset, HostPattern, LocalAddress, RequestHost,
 };
@@ -178,17 +180,45 @@ pub(crate) fn complete_network(
         (None, None) => return,
     };
     let kind = runtime.kind();
-    if let Err(refusal) = hosts.check(kind, program, &settings) {
+    let has_proxy = docker.is_none_or(|it| it.value.network == NetworkMode::None);
+    // The proxy reaches the API by itself.
+    let is_reached = has_proxy && is_proxied(keys, &settings, kind, program);
+    if !is_reached && let Err(refusal) = hosts.check(kind, program, &settings) {
         reader.error(at, refusal.message).expected(refusal.cure);
     }
-    let preset = program.known.and_then(|known| known.preset);
-    if settings.credentials == Some(CredentialMode::Proxied)
-        && preset != Some(EgressPreset::Anthropic)
-    {
+    if settings.credentials == Some(CredentialMode::Proxied) && !can_be_proxied(kind, program) {
         let at = find_value(origin.tree, "sandbox.credentials").unwrap_or(at);
-        let message = format!("`credentials: proxied` cannot be honoured with `runtime: {kind}`");
-        reader.error(at, message).expected("the proxy has credentials for the API of Claude only");
+        let message =
+            format!("`credentials: proxied` cannot be honoured with `{}`", program.name());
+        reader.error(at, message).expected(
+            "Heeler knows the APIs of Claude, Codex, Gemini CLI, Qwen Code and goose, and that of \
+             Copilot with a key of its own",
+        );
     }
+}
+
+/// Returns true if the proxy can have the credentials of an agent, as far as its program tells.
+fn can_be_proxied(runtime: RuntimeType, program: &AgentProgram) -> bool {
+    let preset = program.known.and_then(|known| known.preset);
+    preset == Some(EgressPreset::Anthropic)
+        || is_in_table(proxied_agent_name(runtime, program.name()))
+}
+
+/// Returns true if the key of an agent is in its environment, and the proxy adds it.
+fn is_proxied(
+    keys: &AgentKeys,
+    settings: &SandboxSettings,
+    runtime: RuntimeType,
+    program: &AgentProgram,
+) -> bool {
+    let name = proxied_agent_name(runtime, program.name());
+    // The values of secrets are known to the run only.
+    let is_secret = |name: &str| keys.secrets.iter().any(|secret| secret.as_str() == name);
+    let value = |name: &str| match keys.env.get().get(name) {
+        Some(value) => Some(value.expose()),
+        None => is_secret(name).then_some("(secret)"),
+    };
+    settings.credentials != Some(CredentialMode::Agent) && find_proxied_api(name, value).is_ok()
 }
 
 fn base_url_variables(runtime: RuntimeType, program: &AgentProgram) -> &'static [&'static str] {

@@ -241,6 +241,8 @@ pub(crate) struct RuntimeSettings<'a> {
     pub(crate) is_priced: bool,
     /// The agent has a sandbox or container of Heeler.
     pub(crate) is_isolated: bool,
+    /// The agent runs only if the proxy adds its credentials, and so counts its tokens.
+    pub(crate) is_counted: bool,
 }
 
 impl RuntimeSettings<'_> {
@@ -291,7 +293,7 @@ impl RuntimeSettings<'_> {
         let reports_tokens = program.known.map_or(self.runtime == RuntimeType::Codex, |known| {
             matches!(known.usage, UsageScope::Turn | UsageScope::Session)
         });
-        let reason = match (reports_tokens, self.is_priced) {
+        let reason = match (reports_tokens || self.is_counted, self.is_priced) {
             (true, true) => return,
             (true, false) => {
                 "the agent reports tokens and no cost: name its `model`, and the price in `prices`"

@@ -13,6 +13,7 @@
 mod agent;
 mod agent_api;
 mod agent_conformance;
+mod agent_credentials;
 mod agent_detection;
 mod agent_isolation;
 mod agent_program;
@@ -94,6 +95,10 @@ mod yaml_emit;
 pub use agent::{AgentConfig, AgentIdentity, Budget, CheckoutConfig, InstanceLimits};
 pub use agent_api::ApiCureWords;
 pub use agent_conformance::{AgentScenario, CertifiedAgent, ScenarioOutcome};
+pub use agent_credentials::{
+    ModelApiProtocol, PROXIED_APIS, ProviderChoice, ProxiedApi, ProxiedApiError, find_proxied_api,
+    proxied_agent_name,
+};
 pub use agent_detection::{
     CLAUDE_PROGRAM, CLAUDE_TESTED_VERSION, DetectableAgent, LoginSigns, LoginState, VersionRange,
     detectable_agents, find_version,

@@ -63,7 +63,7 @@ section! {
         network: EgressConfig = "{}",
         /// Handling of the API credentials: `proxied` (the proxy adds them; the agent has a
         /// placeholder) or `agent` (the agent has them). Defaults to `proxied` if they are in the
-        /// environment, and to `agent` for a login of Claude, because only Claude can renew it.
+        /// environment, and to `agent` for a login, because only the agent's program can renew it.
         credentials: Option<CredentialMode>,
         /// Git repositories that the agent reaches over https with a token that only the proxy has. Fetch
         /// and push work without a login in the sandbox; other repositories do not get the token.

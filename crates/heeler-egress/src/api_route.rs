@@ -5,16 +5,23 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use heeler_config::ModelApiProtocol;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, COOKIE, HeaderMap, HeaderValue,
 };
 use hyper::http::uri::PathAndQuery;
-use hyper::{Method, Request, Response, StatusCode};
-use serde_json::{Value as Json, json};
+use hyper::{Request, Response, StatusCode};
+use serde_json::Value as Json;
 use url::Url;
 
+use crate::api_protocol::{
+    API_KEY, ApiCallCost, KEY_HEADERS, call_target, error_body, find_call, key_header,
+};
 use crate::body::{ProxyBody, text_body};
 use crate::decision::DenialReason;
 use crate::gate::EgressGate;
@@ -22,12 +29,6 @@ use crate::meter::ActivityMeter;
 use crate::passing::{pass_reply, rewrite, unavailable};
 use crate::upstream::{ApiRouteError, UpstreamConnection, UpstreamServer};
 use crate::usage::{CountedFormat, ReplyCounter, UsageLedger};
-
-/// Header of an API key.
-const API_KEY: &str = "x-api-key";
-
-/// Path whose replies cost money and tell their use.
-const MESSAGES: &str = "/v1/messages";
 
 /// Credentials of the API, which the agent does not have.
 #[derive(Clone)]
@@ -47,6 +48,7 @@ impl fmt::Debug for ApiCredentials {
 /// Way to the API of the agent.
 pub struct ApiRoute {
     server: UpstreamServer,
+    protocol: ModelApiProtocol,
     /// Path before that of each call.
     prefix: String,
     credentials: ApiCredentials,
@@ -54,8 +56,8 @@ pub struct ApiRoute {
 }
 
 impl ApiRoute {
-    /// Prepares the way to the API at `base`. `extra_roots` are certificates in PEM, besides those of
-    /// public authorities.
+    /// Prepares the way to the API of Claude at `base`. `extra_roots` are certificates in PEM, besides
+    /// those of public authorities.
     pub fn new(
         base: &str,
         credentials: ApiCredentials,
@@ -66,7 +68,13 @@ impl ApiRoute {
         let url: Url = base.parse().map_err(|_| address())?;
         let server = UpstreamServer::new(&url, extra_roots)?;
         let prefix = url.path().trim_end_matches('/').to_owned();
-        Ok(ApiRoute { server, prefix, credentials, ledger })
+        let protocol = ModelApiProtocol::Anthropic;
+        Ok(ApiRoute { server, protocol, prefix, credentials, ledger })
+    }
+
+    /// Returns the way to an API with another protocol.
+    pub fn with_protocol(self, protocol: ModelApiProtocol) -> ApiRoute {
+        ApiRoute { protocol, ..self }
     }
 
     /// Forwards a call.
@@ -77,37 +85,27 @@ impl ApiRoute {
         gate: &EgressGate,
         meter: &ActivityMeter,
     ) -> Response<ProxyBody> {
-        let path = request.uri().path().to_owned();
-        if !is_needed(request.method(), &path) {
-            return api_error(
-                StatusCode::FORBIDDEN,
-                "permission_error",
-                &DenialReason::ApiPath.to_string(),
-            );
-        }
-        if path == MESSAGES && self.ledger.is_spent() {
-            return api_error(
-                StatusCode::FORBIDDEN,
-                "billing_error",
-                &DenialReason::Budget.to_string(),
-            );
+        let Some(cost) = find_call(self.protocol, request.method(), request.uri().path()) else {
+            let reason = DenialReason::ApiPath.to_string();
+            return self.error(StatusCode::FORBIDDEN, "permission_error", &reason);
+        };
+        if cost == ApiCallCost::Counted && self.ledger.is_spent() {
+            let reason = DenialReason::Budget.to_string();
+            return self.error(StatusCode::FORBIDDEN, "billing_error", &reason);
         }
         let Some(credential) = self.credential(request.headers()) else {
-            return api_error(
-                StatusCode::UNAUTHORIZED,
-                "authentication_error",
-                "the API credentials of this run are missing or cannot be read",
-            );
+            let reason = "the API credentials of this run are missing or cannot be read";
+            return self.error(StatusCode::UNAUTHORIZED, "authentication_error", reason);
         };
         prepare_headers(request.headers_mut(), credential);
-        let call = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
-        let target = format!("{}{call}", self.prefix);
+        let target = format!("{}{}", self.prefix, call_target(self.protocol, request.uri()));
         let Ok(target) = target.parse::<PathAndQuery>() else {
             return unavailable(StatusCode::BAD_REQUEST, "API", "the path is malformed");
         };
         let Some(request) = rewrite(request, Some(target), &self.server.authority, meter) else {
             return unavailable(StatusCode::BAD_REQUEST, "API", "the request is malformed");
         };
+        let (request, sent) = count_request(request);
         let mut connection = match self.connection(kept, gate).await {
             Ok(connection) => connection,
             Err(reply) => return *reply,
@@ -115,7 +113,8 @@ impl ApiRoute {
         match connection.sender.send_request(request).await {
             Ok(reply) => {
                 *kept = Some(connection);
-                let counter = (path == MESSAGES).then(|| self.counter(&reply)).flatten();
+                let is_counted = cost == ApiCallCost::Counted;
+                let counter = is_counted.then(|| self.counter(&reply, sent)).flatten();
                 pass_reply(reply, meter, |body| body.counter = counter)
             }
             Err(error) => {
@@ -125,7 +124,8 @@ impl ApiRoute {
         }
     }
 
-    fn counter(&self, reply: &Response<Incoming>) -> Option<ReplyCounter> {
+    /// Returns the counter of a reply to a request of which this many bytes were sent.
+    fn counter(&self, reply: &Response<Incoming>, sent: Arc<AtomicU64>) -> Option<ReplyCounter> {
         let kind = reply.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let format = match kind {
             _ if reply.status() != StatusCode::OK => return None,
@@ -138,7 +138,17 @@ impl ApiRoute {
                 "the API compressed a reply that was asked for plainly; it is not counted"
             );
         }
-        Some(ReplyCounter::new(format, self.ledger.clone()))
+        Some(ReplyCounter::new(self.protocol, format, sent, self.ledger.clone()))
+    }
+
+    /// Returns an error in the form of the API, which the agent program understands.
+    fn error(&self, status: StatusCode, kind: &str, message: &str) -> Response<ProxyBody> {
+        let body = error_body(self.protocol, status, kind, &format!("heeler: {message}"));
+        let mut reply = Response::new(text_body(body.to_string()));
+        *reply.status_mut() = status;
+        let json = HeaderValue::from_static("application/json");
+        reply.headers_mut().insert(CONTENT_TYPE, json);
+        reply
     }
 
     /// Returns the kept connection if it still works, or a new one.
@@ -157,54 +167,48 @@ impl ApiRoute {
 
     /// Returns the header with the credential, of the kind that the agent uses if there are two.
     fn credential(&self, headers: &HeaderMap) -> Option<(&'static str, HeaderValue)> {
-        let bearer = |token: &str| Some((AUTHORIZATION.as_str(), format!("Bearer {token}")));
-        let (name, value) = match &self.credentials {
+        let bearer = |token: &str| {
+            let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
+            value.set_sensitive(true);
+            Some((AUTHORIZATION.as_str(), value))
+        };
+        match &self.credentials {
             ApiCredentials::LoginFile(path) => {
                 let login: Json = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-                bearer(login["claudeAiOauth"]["accessToken"].as_str()?)?
+                bearer(login["claudeAiOauth"]["accessToken"].as_str()?)
             }
             ApiCredentials::Fixed { api_key: Some(key), bearer: other }
                 if other.is_none() || headers.contains_key(API_KEY) =>
             {
-                (API_KEY, key.clone())
+                key_header(self.protocol, key)
             }
-            ApiCredentials::Fixed { bearer: token, .. } => bearer(token.as_deref()?)?,
-        };
-        let mut value = HeaderValue::from_str(&value).ok()?;
-        value.set_sensitive(true);
-        Some((name, value))
+            ApiCredentials::Fixed { bearer: token, .. } => bearer(token.as_deref()?),
+        }
     }
+}
+
+/// Counts the bytes of a request's body as they are sent.
+fn count_request(request: Request<ProxyBody>) -> (Request<ProxyBody>, Arc<AtomicU64>) {
+    let sent = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&sent);
+    let request = request.map(|body| {
+        let body = body.map_frame(move |frame| {
+            let bytes = frame.data_ref().map_or(0, |data| data.len());
+            count.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
+            frame
+        });
+        body.boxed_unsync()
+    });
+    (request, sent)
 }
 
 /// Replaces the agent's credentials. The reply must be readable, so no compression is asked for.
 fn prepare_headers(headers: &mut HeaderMap, (name, value): (&'static str, HeaderValue)) {
-    for removed in [API_KEY, AUTHORIZATION.as_str(), COOKIE.as_str(), ACCEPT_ENCODING.as_str()] {
+    for removed in [AUTHORIZATION, COOKIE, ACCEPT_ENCODING] {
+        headers.remove(removed);
+    }
+    for removed in KEY_HEADERS {
         headers.remove(removed);
     }
     headers.insert(name, value);
-}
-
-/// Returns true for the calls that Claude needs. Others, such as batches, cost money that their replies
-/// do not tell.
-fn is_needed(method: &Method, path: &str) -> bool {
-    match *method {
-        Method::POST => matches!(path, MESSAGES | "/v1/messages/count_tokens"),
-        Method::GET | Method::HEAD => {
-            let is_model =
-                |name: &str| !name.is_empty() && !name.contains(['/', '%']) && name != "..";
-            matches!(path, "/" | "/api/hello" | "/v1/models")
-                || path.strip_prefix("/v1/models/").is_some_and(is_model)
-        }
-        _ => false,
-    }
-}
-
-/// Returns an error in the form of the API, which the agent program understands.
-fn api_error(status: StatusCode, kind: &str, message: &str) -> Response<ProxyBody> {
-    let body =
-        json!({"type": "error", "error": {"type": kind, "message": format!("heeler: {message}")}});
-    let mut reply = Response::new(text_body(body.to_string()));
-    *reply.status_mut() = status;
-    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    reply
 }

@@ -9,6 +9,7 @@
 //!
 //! The crate writes no files and knows no rows. Its decisions are events. Start at [`EgressProxy`].
 
+mod api_protocol;
 mod api_route;
 mod body;
 mod client_hello;
@@ -24,6 +25,8 @@ mod passing;
 mod price;
 mod proxy;
 mod relay;
+mod reply_figures;
+mod reply_usage;
 mod server;
 mod socks;
 mod tunnel;
@@ -36,8 +39,9 @@ pub use forwarded_address::ForwardedAddress;
 pub use git_route::{GIT_PATH, GitRemoteAccess, GitRoute};
 pub use limits::EgressLimits;
 pub use network::{EgressNetwork, NetworkFuture, SystemNetwork};
-pub use price::price_usd;
+pub use price::{ModelRates, price_usd};
 pub use proxy::{EgressOptions, EgressProxy, EgressStartError};
+pub use reply_usage::ReplyUsage;
 pub use server::AgentPeerCheck;
 pub use upstream::ApiRouteError;
-pub use usage::{ApiUsage, ReplyUsage, UsageLedger};
+pub use usage::{ApiUsage, UsageLedger};

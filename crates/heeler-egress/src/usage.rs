@@ -4,13 +4,18 @@
 //! agent stops reading early. The agent cannot change these figures.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use heeler_config::ModelApiProtocol;
 use serde_json::Value as Json;
 
-use crate::price::price_usd;
+use crate::price::{ModelRates, price_usd};
+use crate::reply_figures::ReplyFigures;
+use crate::reply_usage::ReplyUsage;
 
-/// Longest line of an event stream that is read, in bytes. Lines with use are short.
+/// Longest line of an event stream that is read, in bytes. The use of a reply whose last event is longer
+/// is estimated.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// Largest reply in one piece that is read, in bytes.
@@ -19,53 +24,14 @@ const REPLY_BYTES_MAX: usize = 16 << 20;
 /// Models that are counted separately; further ones are counted together.
 const MODELS_MAX: usize = 32;
 
-/// Bytes of an event around the text that it carries.
-const DELTA_FRAME_BYTES: usize = 90;
-
-/// Fewest bytes of text in one output token, for a reply whose end the agent did not wait for.
-const TOKEN_BYTES_MIN: usize = 3;
-
-/// Use of one reply.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ReplyUsage {
-    pub input_tokens: u64,
-    pub output_tokens: u64,
-    pub cache_read_tokens: u64,
-    /// Tokens written to the cache for five minutes.
-    pub cache_write_short_tokens: u64,
-    /// Tokens written to the cache for an hour.
-    pub cache_write_hour_tokens: u64,
-    pub web_searches: u64,
-}
-
-impl ReplyUsage {
-    pub fn cache_write_tokens(&self) -> u64 {
-        self.cache_write_short_tokens + self.cache_write_hour_tokens
-    }
-
-    /// Takes over the figures of a `usage` object. Those of a stream are totals that only grow.
-    fn merge(&mut self, usage: &Json) {
-        let number = |value: &Json| value.as_u64().unwrap_or(0);
-        let written = number(&usage["cache_creation_input_tokens"]);
-        let hour = number(&usage["cache_creation"]["ephemeral_1h_input_tokens"]).min(written);
-        let raise = |field: &mut u64, value: u64| *field = (*field).max(value);
-        raise(&mut self.input_tokens, number(&usage["input_tokens"]));
-        raise(&mut self.output_tokens, number(&usage["output_tokens"]));
-        raise(&mut self.cache_read_tokens, number(&usage["cache_read_input_tokens"]));
-        raise(&mut self.cache_write_hour_tokens, hour);
-        raise(&mut self.cache_write_short_tokens, written - hour);
-        raise(&mut self.web_searches, number(&usage["server_tool_use"]["web_search_requests"]));
-    }
-}
-
 /// Use of one model by a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ApiUsage {
     pub replies: u64,
     pub tokens: ReplyUsage,
-    /// Cost of the replies by list prices.
+    /// Cost of the replies by the known prices.
     pub cost_usd: f64,
-    /// Replies of a model without a list price; `cost_usd` lacks them.
+    /// Replies without a known price or use; `cost_usd` lacks them.
     pub unpriced_replies: u64,
 }
 
@@ -77,12 +43,22 @@ pub struct UsageLedger(Arc<Mutex<LedgerState>>);
 struct LedgerState {
     models: BTreeMap<String, ApiUsage>,
     limit_usd: Option<f64>,
+    /// Prices of the agent's model, which precede the known ones. Models without a price have them, too.
+    rates: Option<ModelRates>,
+    /// The API works for the run without telling what it costs.
+    has_detached_reply: bool,
 }
 
 impl UsageLedger {
     /// Returns a ledger for a run that may spend this much.
     pub fn with_limit(limit_usd: Option<f64>) -> UsageLedger {
-        UsageLedger(Arc::new(Mutex::new(LedgerState { models: BTreeMap::new(), limit_usd })))
+        UsageLedger(Arc::new(Mutex::new(LedgerState { limit_usd, ..LedgerState::default() })))
+    }
+
+    /// Sets the prices of the agent's model, which precede the known ones. A model without a price costs as
+    /// much, so that an agent cannot leave its budget by another model.
+    pub fn set_rates(&self, rates: ModelRates) {
+        self.state().rates = Some(rates);
     }
 
     /// Returns the use by model.
@@ -90,40 +66,53 @@ impl UsageLedger {
         self.state().models.clone()
     }
 
-    /// Returns the cost of all replies by list prices.
+    /// Returns the cost of all replies by the known prices.
     pub fn cost_usd(&self) -> f64 {
         self.state().models.values().map(|usage| usage.cost_usd).sum()
     }
 
     /// Returns true if the run has spent all that it may spend.
     pub(crate) fn is_spent(&self) -> bool {
-        let limit = self.state().limit_usd;
-        limit.is_some_and(|limit| self.cost_usd() >= limit)
+        let (limit, has_detached_reply) = {
+            let state = self.state();
+            (state.limit_usd, state.has_detached_reply)
+        };
+        limit.is_some_and(|limit| has_detached_reply || self.cost_usd() >= limit)
     }
 
-    fn record(&self, model: &str, reply: &ReplyUsage) {
+    /// Records a reply, or later figures of one in place of those that were recorded.
+    fn record(&self, model: &str, reply: &RecordedReply, before: Option<&ReplyUsage>) {
         let mut state = self.state();
+        state.has_detached_reply |= reply.is_detached;
+        let price = |usage: &ReplyUsage| match &state.rates {
+            Some(rates) if rates.is_for(model) => Some(rates.price_usd(usage)),
+            Some(rates) => price_usd(model, usage).or_else(|| Some(rates.price_usd(usage))),
+            None => price_usd(model, usage),
+        };
+        let (cost, cost_before) = (price(&reply.usage), before.and_then(price));
         let is_new = !state.models.contains_key(model);
         let name = if is_new && state.models.len() >= MODELS_MAX { "(others)" } else { model };
         let usage = state.models.entry(name.to_owned()).or_default();
-        usage.replies += 1;
-        let total = &mut usage.tokens;
-        total.input_tokens += reply.input_tokens;
-        total.output_tokens += reply.output_tokens;
-        total.cache_read_tokens += reply.cache_read_tokens;
-        total.cache_write_short_tokens += reply.cache_write_short_tokens;
-        total.cache_write_hour_tokens += reply.cache_write_hour_tokens;
-        total.web_searches += reply.web_searches;
-        match price_usd(model, reply) {
-            Some(cost) => usage.cost_usd += cost,
-            None => usage.unpriced_replies += 1,
+        if before.is_none() {
+            usage.replies += 1;
+            usage.unpriced_replies += u64::from(cost.is_none() || reply.is_detached);
         }
+        usage.tokens.replace(before.unwrap_or(&ReplyUsage::default()), &reply.usage);
+        usage.cost_usd += cost.unwrap_or(0.0) - cost_before.unwrap_or(0.0);
     }
 
     fn state(&self) -> MutexGuard<'_, LedgerState> {
         // No code that holds the lock panics halfway through a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Figures of a reply for the record.
+#[derive(Debug, Clone, Copy, Default)]
+struct RecordedReply {
+    usage: ReplyUsage,
+    /// The API works on without telling its use.
+    is_detached: bool,
 }
 
 /// Form of a reply.
@@ -133,7 +122,8 @@ pub(crate) enum CountedFormat {
     EventStream,
 }
 
-/// Counts one reply. What it has seen is recorded when it is dropped.
+/// Counts one reply. Its final figures are recorded before the agent sees them, so that no further call
+/// begins with a spent budget; what it has seen otherwise is recorded when it is dropped.
 pub(crate) struct ReplyCounter {
     format: CountedFormat,
     ledger: UsageLedger,
@@ -141,26 +131,28 @@ pub(crate) struct ReplyCounter {
     buffer: Vec<u8>,
     /// The rest of a line that is too long is ignored.
     skips_line: bool,
-    model: String,
-    usage: ReplyUsage,
-    is_begun: bool,
-    /// The final figures have arrived.
-    is_final: bool,
-    text_bytes: usize,
+    figures: ReplyFigures,
+    /// Figures and model that are on record.
+    recorded: Option<(String, ReplyUsage)>,
+    /// Bytes of the request that were sent.
+    request_bytes: Arc<AtomicU64>,
 }
 
 impl ReplyCounter {
-    pub(crate) fn new(format: CountedFormat, ledger: UsageLedger) -> ReplyCounter {
+    pub(crate) fn new(
+        protocol: ModelApiProtocol,
+        format: CountedFormat,
+        request_bytes: Arc<AtomicU64>,
+        ledger: UsageLedger,
+    ) -> ReplyCounter {
         ReplyCounter {
             format,
             ledger,
             buffer: Vec::new(),
             skips_line: false,
-            model: String::new(),
-            usage: ReplyUsage::default(),
-            is_begun: false,
-            is_final: false,
-            text_bytes: 0,
+            figures: ReplyFigures::new(protocol),
+            recorded: None,
+            request_bytes,
         }
     }
 
@@ -198,46 +190,43 @@ impl ReplyCounter {
     fn read_line(&mut self, line: &[u8]) {
         let Some(data) = line.strip_prefix(b"data:") else { return };
         let Ok(event) = serde_json::from_slice::<Json>(data) else { return };
-        match event["type"].as_str() {
-            Some("message_start") => {
-                self.is_begun = true;
-                self.model = event["message"]["model"].as_str().unwrap_or_default().to_owned();
-                self.usage.merge(&event["message"]["usage"]);
+        self.figures.read_event(&event, data.len());
+        if self.figures.is_final {
+            self.record();
+        }
+    }
+
+    /// Records the figures, unless they are on record.
+    fn record(&mut self) {
+        let ReplyFigures { model, usage, is_detached, .. } = &self.figures;
+        let reply = RecordedReply { usage: *usage, is_detached: *is_detached };
+        match &mut self.recorded {
+            // A reply has one model.
+            Some((model, before)) => {
+                self.ledger.record(model, &reply, Some(before));
+                *before = *usage;
             }
-            Some("content_block_delta") => {
-                self.text_bytes += data.len().saturating_sub(DELTA_FRAME_BYTES);
+            None => {
+                self.ledger.record(model, &reply, None);
+                self.recorded = Some((model.clone(), *usage));
             }
-            Some("message_delta") => {
-                self.is_final = true;
-                self.usage.merge(&event["usage"]);
-            }
-            _ => {}
         }
     }
 }
 
 impl Drop for ReplyCounter {
     fn drop(&mut self) {
-        match self.format {
-            CountedFormat::Json => {
-                let Ok(reply) = serde_json::from_slice::<Json>(&self.buffer) else {
-                    tracing::warn!("a reply of the API could not be counted");
-                    return;
-                };
-                self.usage.merge(&reply["usage"]);
-                self.model = reply["model"].as_str().unwrap_or_default().to_owned();
-            }
-            CountedFormat::EventStream if !self.is_begun => return,
-            CountedFormat::EventStream => {
-                // An agent that stops reading before the end must not get its output for free.
-                if !self.is_final {
-                    let estimate =
-                        u64::try_from(self.text_bytes / TOKEN_BYTES_MIN).unwrap_or(u64::MAX);
-                    self.usage.output_tokens = self.usage.output_tokens.max(estimate);
-                }
-            }
+        if self.format == CountedFormat::Json {
+            let Ok(reply) = serde_json::from_slice::<Json>(&self.buffer) else {
+                tracing::warn!("a reply of the API could not be counted");
+                return;
+            };
+            self.figures.read_whole(&reply);
         }
-        self.ledger.record(&self.model, &self.usage);
+        if self.figures.is_begun {
+            self.figures.estimate_rest(self.request_bytes.load(Ordering::Relaxed));
+            self.record();
+        }
     }
 }
 

@@ -54,12 +54,17 @@ const API_URL_VARIABLE: &str = "OPENAI_BASE_URL";
 const API_URL: &str = "https://api.openai.com/v1";
 
 /// Returns the arguments of the app server. It reads no key from the environment by itself, so an
-/// agent with one gets a provider that does. The arguments hold the name of the variable only.
-pub(crate) fn launch_args(env: &IndexMap<String, String>) -> Vec<LaunchArg> {
+/// agent with one gets a provider that does. The arguments hold the name of the variable only. `api_base` is
+/// the address of the API in a sandbox with proxied credentials.
+pub(crate) fn launch_args(
+    env: &IndexMap<String, String>,
+    api_base: Option<&str>,
+) -> Vec<LaunchArg> {
     let text = |text: &str| LaunchArg::Text(text.to_owned());
     let mut args = Vec::new();
     if env.get(API_KEY_VARIABLE).is_some_and(|key| !key.is_empty()) {
-        let url = env.get(API_URL_VARIABLE).map_or(API_URL, String::as_str);
+        let own = env.get(API_URL_VARIABLE).map_or(API_URL, String::as_str);
+        let url = api_base.unwrap_or(own);
         // A JSON string is a TOML string too.
         let provider = format!(
             "model_providers.openai_api_key={{name=\"OpenAI\",base_url={},env_key=\"{API_KEY_VARIABLE}\",\

@@ -18,8 +18,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{CredentialMode, EgressConfig, LocalAddress, RuntimeType};
 use heeler_egress::{
     ApiRoute, ApiRouteError, EgressDecision, EgressEvent, EgressLimits, EgressOptions, EgressProxy,
-    EgressQuestion, EgressStartError, ForwardedAddress, GitRoute, GrantScope, SystemNetwork,
-    UsageLedger,
+    EgressQuestion, EgressStartError, ForwardedAddress, GitRoute, GrantScope, ModelRates,
+    SystemNetwork, UsageLedger,
 };
 use heeler_model::run::{GitAccessSpec, QuestionAnswer, QuestionPolicy};
 use heeler_model::{NetworkGrantChoice, question};
@@ -33,12 +33,15 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::mcp::{ToolNote, ToolQuestion};
 pub(crate) use credentials::CredentialError;
-use credentials::{ApiAccess, find_api_access};
+use credentials::{ApiAccess, CredentialOwner, find_api_access};
 pub(crate) use git::GitAccessError;
 pub(crate) use spending::raise_cost;
 
 /// Loopback port inside of the sandbox that leads to the proxy.
 pub(crate) const PROXY_PORT: u16 = 3128;
+
+/// Address of the proxy for an agent.
+const PROXY_URL: &str = "http://127.0.0.1:3128";
 
 /// Most generations between the first process of a sandbox and its runner.
 const SANDBOX_DEPTH_MAX: usize = 4;
@@ -60,6 +63,10 @@ pub(crate) struct EgressSetup<'s> {
     /// Local addresses at ports of the agent, and their sockets.
     pub(crate) forward: Vec<(LocalAddress, Utf8PathBuf)>,
     pub(crate) runtime: RuntimeType,
+    /// Name that the run records for the agent's program; empty for Claude.
+    pub(crate) program: &'s str,
+    /// Prices of the agent's model, if the config or Heeler knows them.
+    pub(crate) rates: Option<ModelRates>,
     /// Environment of the agent, with credentials.
     pub(crate) env: &'s IndexMap<String, String>,
     pub(crate) budget_usd: Option<f64>,
@@ -122,11 +129,16 @@ impl EgressService {
     /// Starts the proxy on its socket.
     pub(crate) fn start(setup: EgressSetup<'_>) -> Result<EgressService, EgressServiceError> {
         let ledger = UsageLedger::with_limit(setup.budget_usd);
-        let access = find_api_access(setup.credentials, setup.env, setup.runtime)?;
+        if let Some(rates) = setup.rates {
+            ledger.set_rates(rates);
+        }
+        let owner = CredentialOwner { runtime: setup.runtime, program: setup.program };
+        let access = find_api_access(setup.credentials, setup.env, owner)?;
         let extra_roots = extra_roots(setup.env)?;
         let api = access.as_ref().map(|access| {
             let credentials = access.credentials.clone();
             ApiRoute::new(&access.base, credentials, extra_roots.as_deref(), ledger.clone())
+                .map(|route| route.with_protocol(access.protocol))
         });
         let api = api.transpose()?;
         let remotes = git::find_git_access(setup.git, setup.env)?;
@@ -183,6 +195,11 @@ impl EgressService {
         self.is_proxied
     }
 
+    /// Returns the address at which the agent reaches its API, if the proxy adds the credentials.
+    pub(crate) fn api_base(&self) -> Option<&'static str> {
+        self.is_proxied.then_some(PROXY_URL)
+    }
+
     /// Ends all connections and returns the use of the API, which is complete then.
     pub(crate) fn finish(&mut self) -> &UsageLedger {
         drop(self.proxy.take());
@@ -217,7 +234,7 @@ fn extra_roots(env: &IndexMap<String, String>) -> Result<Option<Vec<u8>>, Egress
 
 /// Returns the variables by which the programs of the agent find the proxy.
 fn agent_variables(access: Option<&ApiAccess>) -> Vec<(String, String)> {
-    let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
+    let proxy = PROXY_URL.to_owned();
     let mut variables = Vec::new();
     // Programs differ in the case that they read. `ALL_PROXY` is no SOCKS address, because some
     // programs cannot start with one.
@@ -231,7 +248,7 @@ fn agent_variables(access: Option<&ApiAccess>) -> Vec<(String, String)> {
     // Node.js ignores the variables above without this one.
     variables.push(("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned()));
     if let Some(access) = access {
-        variables.push(("ANTHROPIC_BASE_URL".to_owned(), proxy));
+        variables.push((access.base_url_variable.to_owned(), proxy));
         variables.extend(access.placeholders());
     }
     variables

@@ -89,6 +89,8 @@ pub(crate) struct ActiveRun {
     pub(crate) note_sender: mpsc::Sender<ToolNote>,
     /// HTTP endpoint of the injected servers.
     pub(crate) endpoint: Option<McpBridgeEndpoint>,
+    /// Address of the agent's API, if the proxy of the run adds the credentials.
+    pub(crate) api_base: Option<&'static str>,
     pub(crate) notes: mpsc::Receiver<ToolNote>,
     pub(crate) tool_questions: mpsc::Receiver<ToolQuestion>,
     /// Waiting senders of injected tools' questions, by question ID.

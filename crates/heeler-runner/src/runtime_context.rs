@@ -38,11 +38,13 @@ pub(crate) struct RuntimeContext<'s> {
     pub(crate) injected: &'s InjectedMcpServers,
     /// HTTP endpoint of the injected servers, for the runtime that needs it.
     pub(crate) endpoint: Option<&'s McpBridgeEndpoint>,
+    /// Address of the agent's API, if the proxy of the run adds the credentials.
+    pub(crate) api_base: Option<&'static str>,
 }
 
 /// Builds the runtime of a run; the error says why the run must not start.
 pub(crate) fn build_runtime(context: &RuntimeContext<'_>) -> Result<Box<dyn AgentRuntime>, String> {
-    let RuntimeContext { spec, host, injected, endpoint } = context;
+    let RuntimeContext { spec, host, injected, endpoint, .. } = context;
     let brief = &host.brief;
     let prompt = prompt_with_conversation(spec, &brief.prompt).map_err(|it| error_chain(&it))?;
     match (spec.runtime, &brief.work) {
@@ -162,7 +164,7 @@ fn codex_options(
 ) -> Result<CodexLaunchOptions, String> {
     let spec = context.spec;
     let mode = parse_mode(program)?;
-    let args = codex::launch_args(&context.host.brief.env);
+    let args = codex::launch_args(&context.host.brief.env, context.api_base);
     Ok(CodexLaunchOptions {
         launch: LaunchSpec { program: program.program.clone(), args, env: Vec::new() },
         mode,

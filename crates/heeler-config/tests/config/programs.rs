@@ -180,7 +180,7 @@ agents:
   - {name: a, runtime: acp, program: goose, sandbox: true}
   - {name: b, runtime: acp, program: {path: /opt/own, asks: true}, sandbox: true}
   - {name: c, runtime: acp, program: qwen, sandbox: true, env: {OPENAI_BASE_URL: 'http://localhost:8000'}}
-  - {name: d, runtime: codex, sandbox: {credentials: proxied}}
+  - {name: d, runtime: acp, program: grok, permission_mode: bypassPermissions, sandbox: {credentials: proxied, network: {presets: [openai]}}}
 ";
     expect![[r#"
         error: Heeler does not know the API host of `goose`, and a sandbox allows listed hosts only
@@ -201,12 +201,32 @@ agents:
         4 |   - {name: c, runtime: acp, program: qwen, sandbox: true, env: {OPENAI_BASE_URL: 'http://localhost:8000'}}
           |                                                     ^^^^ add `forward: [localhost:8000]` to `sandbox`
 
-        error: `credentials: proxied` cannot be honoured with `runtime: codex`
-         --> heeler.yaml:5:54
+        error: `credentials: proxied` cannot be honoured with `grok`
+         --> heeler.yaml:5:103
           |
-        5 |   - {name: d, runtime: codex, sandbox: {credentials: proxied}}
-          |                                                      ^^^^^^^ the proxy has credentials for the API of Claude only
+        5 | ...ls: proxied, network: {presets: [openai]}}}
+          |        ^^^^^^^ Heeler knows the APIs of Claude, Codex, Gemini CLI, Qwen Code and goose, and that of Copilot with a key of its own
     "#]].assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
+}
+
+#[test]
+fn a_proxied_api_needs_no_listed_host() {
+    let loopback = "env: {OPENAI_BASE_URL: 'http://127.0.0.1:8000/v1', OPENAI_API_KEY: k}";
+    let qwen = "runtime: acp\nprogram: qwen";
+    agent(&format!("{qwen}\nsandbox: true\n{loopback}"));
+    agent(&format!("{qwen}\nsandbox: {{credentials: proxied}}\n{loopback}"));
+    agent(&format!("{qwen}\nsandbox: true\nsecrets: [OPENAI_API_KEY]"));
+    agent("runtime: codex\nsandbox: {credentials: proxied}");
+    let goose = "runtime: acp\nprogram: goose\nsandbox: true\nsecrets: [GOOGLE_API_KEY]";
+    agent(&format!("{goose}\nenv: {{GOOSE_PROVIDER: google}}"));
+    let fleet = "\
+agents:
+  - {name: a, runtime: acp, program: goose, sandbox: true, secrets: [GOOGLE_API_KEY]}
+  - {name: b, runtime: acp, program: qwen, sandbox: {credentials: agent}, env: {OPENAI_BASE_URL: 'http://127.0.0.1:8000', OPENAI_API_KEY: k}}
+";
+    let told = render(&[("heeler.yaml", fleet)], &[]);
+    assert!(told.contains("does not know the API host of `goose`"), "{told}");
+    assert!(told.contains("`OPENAI_BASE_URL` does not reach 127.0.0.1:8000"), "{told}");
 }
 
 #[test]
@@ -220,6 +240,10 @@ fn a_budget_holds_if_tokens_and_their_price_are_known() {
     let estimated = agent("runtime: acp\nprogram: gemini\nmodel: gemini-2.5-pro\nbudget: {day: 1}");
     assert_eq!(estimated.token_price().unwrap().input.to_string(), "1.25");
     assert_eq!(agent("runtime: codex").token_price(), None);
+    // The proxy counts the tokens that goose does not report.
+    let counted = "runtime: acp\nprogram: goose\nmodel: gpt-5\nsecrets: [OPENAI_API_KEY]\n\
+        env: {GOOSE_PROVIDER: openai}\nsandbox: {credentials: proxied}\nbudget: {job: 1}";
+    assert_eq!(agent(counted).token_price().unwrap().input.to_string(), "1.25");
     let fleet = "\
 agents:
   - {name: a, runtime: codex, budget: {job: 1}}

@@ -16,10 +16,18 @@ const STREAM: &str = concat!(
 
 fn count(format: CountedFormat, parts: &[&[u8]]) -> BTreeMap<String, ApiUsage> {
     let ledger = UsageLedger::default();
-    let mut counter = ReplyCounter::new(format, ledger.clone());
+    let mut counter = counter(format, &ledger);
     parts.iter().for_each(|part| counter.read(part));
     drop(counter);
     ledger.by_model()
+}
+
+fn recorded(usage: ReplyUsage) -> RecordedReply {
+    RecordedReply { usage, is_detached: false }
+}
+
+fn counter(format: CountedFormat, ledger: &UsageLedger) -> ReplyCounter {
+    ReplyCounter::new(ModelApiProtocol::Anthropic, format, Arc::default(), ledger.clone())
 }
 
 #[test]
@@ -68,7 +76,7 @@ fn a_reply_in_one_piece_is_counted() {
 #[test]
 fn a_line_without_an_end_is_not_kept() {
     let ledger = UsageLedger::default();
-    let mut counter = ReplyCounter::new(CountedFormat::EventStream, ledger.clone());
+    let mut counter = counter(CountedFormat::EventStream, &ledger);
     for _ in 0..5 {
         counter.read(&vec![b'x'; LINE_BYTES_MAX / 2]);
         assert!(counter.buffer.len() <= LINE_BYTES_MAX);
@@ -82,18 +90,92 @@ fn a_line_without_an_end_is_not_kept() {
 #[test]
 fn a_ledger_adds_up_and_knows_its_limits() {
     let ledger = UsageLedger::with_limit(Some(0.01));
-    let reply = ReplyUsage { output_tokens: 100, ..ReplyUsage::default() };
+    let reply = recorded(ReplyUsage { output_tokens: 100, ..ReplyUsage::default() });
     for _ in 0..4 {
         assert!(!ledger.is_spent());
-        ledger.record("claude-opus-4-5", &reply);
+        ledger.record("claude-opus-4-5", &reply, None);
     }
     assert!(ledger.is_spent());
     assert_eq!(ledger.by_model()["claude-opus-4-5"].tokens.output_tokens, 400);
-    ledger.record("another", &reply);
+    ledger.record("another", &reply, None);
     assert_eq!(ledger.by_model()["another"].unpriced_replies, 1);
     for number in 0..2 * MODELS_MAX {
-        ledger.record(&format!("model-{number}"), &reply);
+        ledger.record(&format!("model-{number}"), &reply, None);
     }
     assert_eq!(ledger.by_model().len(), MODELS_MAX + 1);
     assert!(!UsageLedger::with_limit(None).is_spent());
+}
+
+#[test]
+fn prices_of_the_config_precede_the_known_ones() {
+    let ledger = UsageLedger::default();
+    ledger.set_rates(ModelRates {
+        model: "gpt-5".to_owned(),
+        input: 1.0,
+        output: 2.0,
+        cache_read: 3.0,
+        cache_write: 4.0,
+    });
+    let reply = ReplyUsage {
+        input_tokens: 1_000_000,
+        output_tokens: 1_000_000,
+        cache_read_tokens: 1_000_000,
+        cache_write_short_tokens: 1_000_000,
+        ..ReplyUsage::default()
+    };
+    let reply = recorded(reply);
+    ledger.record("gpt-5-2025-08-07", &reply, None);
+    assert!((ledger.cost_usd() - 10.0).abs() < 1e-9, "{}", ledger.cost_usd());
+    ledger.record("gpt-5-mini", &reply, None);
+    let mini = ledger.by_model()["gpt-5-mini"].cost_usd;
+    assert!((mini - 2.525).abs() < 1e-9, "{mini}");
+    ledger.record("without-a-price", &reply, None);
+    let other = ledger.by_model()["without-a-price"];
+    assert!((other.cost_usd - 10.0).abs() < 1e-9, "{other:?}");
+    assert_eq!(other.unpriced_replies, 0);
+}
+
+#[test]
+fn a_reply_without_its_use_ends_a_run_with_a_budget() {
+    let limited = UsageLedger::with_limit(Some(1000.0));
+    let unlimited = UsageLedger::default();
+    let text =
+        r#"{"object":"response","model":"gpt-5","status":"queued","background":true,"usage":null}"#;
+    for ledger in [&limited, &unlimited] {
+        let bytes = Arc::new(AtomicU64::new(3000));
+        let format = CountedFormat::Json;
+        let mut counter =
+            ReplyCounter::new(ModelApiProtocol::Openai, format, bytes, ledger.clone());
+        counter.read(text.as_bytes());
+        drop(counter);
+        let usage = ledger.by_model()["gpt-5"];
+        assert_eq!((usage.replies, usage.unpriced_replies), (1, 1));
+        assert_eq!(usage.tokens.input_tokens, 1000);
+    }
+    assert!(limited.is_spent() && !unlimited.is_spent());
+}
+
+#[test]
+fn final_figures_are_recorded_before_the_agent_has_them_all() {
+    let ledger = UsageLedger::with_limit(Some(0.000_001));
+    let bytes = Arc::default();
+    let format = CountedFormat::EventStream;
+    let mut counter = ReplyCounter::new(ModelApiProtocol::Openai, format, bytes, ledger.clone());
+    let chunk = |output: u64| {
+        let usage = json!({ "prompt_tokens": 10, "completion_tokens": output });
+        let chunk = json!({ "model": "gpt-5", "choices": [], "usage": usage });
+        format!("data: {chunk}\n\n")
+    };
+    counter.read(chunk(1).as_bytes());
+    assert!(ledger.is_spent());
+    let first = ledger.by_model()["gpt-5"];
+    assert_eq!((first.replies, first.tokens.output_tokens), (1, 1));
+    // Some APIs tell the totals in each event.
+    counter.read(chunk(20).as_bytes());
+    counter.read(b"data: [DONE]\n\n");
+    drop(counter);
+    let usage = ledger.by_model()["gpt-5"];
+    let tokens = ReplyUsage { input_tokens: 10, output_tokens: 20, ..ReplyUsage::default() };
+    assert_eq!((usage.replies, usage.unpriced_replies, usage.tokens), (1, 0, tokens));
+    assert!((usage.cost_usd - 0.000_212_5).abs() < 1e-12, "{}", usage.cost_usd);
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use heeler_config::ModelApiProtocol;
 use heeler_egress::{ApiCredentials, ApiRoute, UsageLedger};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -267,4 +268,93 @@ fn an_unusable_address_is_refused() {
     }
     let pem = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     assert!(ApiRoute::new("https://a.example", key(), Some(pem), UsageLedger::default()).is_err());
+}
+
+/// Starts a proxy for an API that is not Claude's.
+fn start_protocol(
+    base: &str,
+    protocol: ModelApiProtocol,
+    ledger: &UsageLedger,
+    server: SocketAddr,
+) -> ProxyFixture {
+    let mut setup = ProxySetup::new(Some(server));
+    let route = ApiRoute::new(base, key(), Some(AUTHORITY), ledger.clone()).unwrap();
+    setup.api = Some(route.with_protocol(protocol));
+    setup.start()
+}
+
+#[tokio::test]
+async fn each_protocol_has_its_key_and_its_calls() {
+    let stolen = "authorization: Bearer stolen\r\nx-api-key: stolen\r\nx-goog-api-key: stolen\r\n\
+        api-key: stolen\r\ncookie: stolen\r\n";
+    let gemini = "/v1beta/models/gemini-2.5-pro:streamGenerateContent";
+    let with_key = format!("{gemini}?key=stolen&alt=sse");
+    for (protocol, base, call, target, header) in [
+        (
+            ModelApiProtocol::Openai,
+            "http://api.example.test/v1",
+            "/responses",
+            "/v1/responses".to_owned(),
+            "authorization: Bearer sk-real\r\n",
+        ),
+        (
+            ModelApiProtocol::Openai,
+            "http://api.example.test",
+            "/v1/chat/completions",
+            "/v1/chat/completions".to_owned(),
+            "authorization: Bearer sk-real\r\n",
+        ),
+        (
+            ModelApiProtocol::Gemini,
+            "http://api.example.test",
+            with_key.as_str(),
+            format!("{gemini}?alt=sse"),
+            "x-goog-api-key: sk-real\r\n",
+        ),
+    ] {
+        let (address, mut heads) = json_server().await;
+        let proxy = start_protocol(base, protocol, &UsageLedger::default(), address);
+        let reply = proxy.exchange(post(call, stolen).as_bytes()).await;
+        assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+        let head = soon(heads.recv()).await.unwrap();
+        assert!(head.starts_with(&format!("POST {target} HTTP/1.1\r\n")), "{head}");
+        assert!(head.contains(header) && !head.contains("stolen"), "{head}");
+        let refused = proxy.exchange(post("/v1/batches", stolen).as_bytes()).await;
+        assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
+        assert!(refused.contains(r#"{"error":{"#) && refused.contains("agent program needs"));
+        assert!(heads.try_recv().is_err());
+    }
+}
+
+#[tokio::test]
+async fn replies_of_each_protocol_are_counted_and_priced() {
+    let openai = "data: {\"type\":\"response.created\",\"response\":{\"object\":\"response\",\"model\":\"gpt-5\"}}\n\n\
+        data: {\"type\":\"response.completed\",\"response\":{\"object\":\"response\",\"model\":\"gpt-5\",\
+        \"usage\":{\"input_tokens\":1000,\"output_tokens\":100,\"input_tokens_details\":{\"cached_tokens\":400}}}}\n\n";
+    let gemini = "data: {\"candidates\":[{\"finishReason\":\"STOP\"}],\"modelVersion\":\"gemini-2.5-flash\",\
+        \"usageMetadata\":{\"promptTokenCount\":1000,\"cachedContentTokenCount\":400,\"candidatesTokenCount\":100}}\r\n\r\n";
+    let call = "/v1beta/models/gemini-2.5-flash:streamGenerateContent";
+    for (protocol, path, events, model, cost) in [
+        (ModelApiProtocol::Openai, "/responses", openai, "gpt-5", 0.0018),
+        (ModelApiProtocol::Gemini, call, gemini, "gemini-2.5-flash", 0.000_442),
+    ] {
+        let stream = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{events}"
+        );
+        let server = RecordingServer::start(stream.leak()).await;
+        // The first reply spends the whole budget.
+        let ledger = UsageLedger::with_limit(Some(0.0001));
+        let base = "http://api.example.test";
+        let proxy = start_protocol(base, protocol, &ledger, server.address);
+        let mut agent = proxy.connect().await;
+        agent.write_all(post(path, "connection: close\r\n").as_bytes()).await.unwrap();
+        let reply = crate::fixture::read_all(&mut agent).await;
+        assert!(reply.contains("data: "), "{reply}");
+        let usage = ledger.by_model()[model];
+        assert_eq!((usage.tokens.input_tokens, usage.tokens.cache_read_tokens), (600, 400));
+        assert_eq!((usage.tokens.output_tokens, usage.unpriced_replies), (100, 0));
+        assert!((usage.cost_usd - cost).abs() < 1e-9, "{}", usage.cost_usd);
+        let refused = proxy.exchange(post(path, "").as_bytes()).await;
+        assert!(refused.starts_with("HTTP/1.1 403 ") && refused.contains("budget"), "{refused}");
+    }
 }

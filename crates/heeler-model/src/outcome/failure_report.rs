@@ -8,6 +8,10 @@ use crate::message::{ApiError, RateLimit, TurnResult};
 use crate::parse_iso;
 use crate::run::ErrorClass;
 
+/// Words of the proxy of a run that has spent its budget, in lower case. Programs repeat them after the
+/// status, which alone would mean a wrong key.
+const PROXY_BUDGET_REPORT: &str = "heeler: the run has spent its budget";
+
 /// Everything that was reported about a failure.
 pub(super) struct FailureReport<'t> {
     message: &'t str,
@@ -89,8 +93,8 @@ impl<'t> FailureReport<'t> {
             }
             // An expired login is renewed by the next start, unlike a wrong key.
             () if oauth && self.contains_any(&["expired"]) => ErrorClass::TokenExpired,
-            // The API reports this as an invalid request.
-            () if self.contains_any(&["credit balance is too low"])
+            // The API reports this as an invalid request, and Heeler's proxy as a denial.
+            () if self.contains_any(&["credit balance is too low", PROXY_BUDGET_REPORT])
                 || self.has_code("billing_error") =>
             {
                 ErrorClass::Budget

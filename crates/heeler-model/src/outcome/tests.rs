@@ -75,6 +75,11 @@ fn every_way_in_which_the_api_fails_has_its_class() {
             ErrorClass::TokenExpired,
         ),
         ("Credit balance is too low", Some(400), ErrorClass::Budget),
+        (
+            "Authentication error: 403 Forbidden: heeler: the run has spent its budget",
+            Some(403),
+            ErrorClass::Budget,
+        ),
         ("Claude AI usage limit reached|1794703704", None, ErrorClass::RateLimited),
         ("something odd", None, ErrorClass::AgentFailed),
     ];

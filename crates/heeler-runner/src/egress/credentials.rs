@@ -1,7 +1,10 @@
 //! The API credentials of an agent: where Heeler finds them, and what the agent gets instead.
 
 use camino::Utf8Path;
-use heeler_config::{CredentialMode, RuntimeType};
+use heeler_config::{
+    CredentialMode, ModelApiProtocol, PROXIED_APIS, ProxiedApiError, RuntimeType, find_proxied_api,
+    proxied_agent_name,
+};
 use heeler_egress::ApiCredentials;
 use indexmap::IndexMap;
 use thiserror::Error;
@@ -37,13 +40,29 @@ pub(crate) enum CredentialError {
          running `claude` and `/login`; or set `sandbox: {{credentials: agent}}`"
     )]
     Missing,
+    #[error(
+        "`credentials: proxied` is not possible: {0}; to give the agent its credentials, set `sandbox: \
+         {{credentials: agent}}`"
+    )]
+    Program(#[from] ProxiedApiError),
+}
+
+/// Agent whose credentials are looked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CredentialOwner<'a> {
+    pub(super) runtime: RuntimeType,
+    /// Name that the run records for the agent's program; empty for Claude.
+    pub(super) program: &'a str,
 }
 
 /// The API of an agent, and the credentials for it.
 #[derive(Debug)]
 pub(super) struct ApiAccess {
     pub(super) base: String,
+    pub(super) protocol: ModelApiProtocol,
     pub(super) credentials: ApiCredentials,
+    /// Variable by which the agent finds the API.
+    pub(super) base_url_variable: &'static str,
     /// Variables that the agent has with a placeholder.
     replaced: Vec<&'static str>,
 }
@@ -60,20 +79,44 @@ impl ApiAccess {
 }
 
 /// Finds credentials that the proxy can add; `None` if the agent gets its credentials itself. Without a
-/// mode, credentials in the environment are proxied, and a login is not: only Claude can renew it.
+/// mode, credentials in the environment are proxied, and a login is not: only the agent can renew it.
 pub(super) fn find_api_access(
     mode: Option<CredentialMode>,
     env: &IndexMap<String, String>,
-    runtime: RuntimeType,
+    owner: CredentialOwner<'_>,
 ) -> Result<Option<ApiAccess>, CredentialError> {
-    let is_claude = matches!(runtime, RuntimeType::Sdk | RuntimeType::Cli);
-    match (mode, find_credentials(env)) {
+    let is_claude = matches!(owner.runtime, RuntimeType::Sdk | RuntimeType::Cli);
+    let agent = proxied_agent_name(owner.runtime, owner.program);
+    let found = match PROXIED_APIS.iter().any(|api| api.agent == agent) {
+        true => find_program_key(agent, env).map(Some),
+        false => find_credentials(env),
+    };
+    match (mode, found) {
         (Some(CredentialMode::Agent), _) => Ok(None),
         (None, found) => Ok(found.ok().flatten().filter(|access| !access.is_login())),
         // A command may need no API.
         (Some(CredentialMode::Proxied), Ok(None)) if is_claude => Err(CredentialError::Missing),
         (Some(CredentialMode::Proxied), found) => found,
     }
+}
+
+/// Finds the key of an agent that is not Claude.
+fn find_program_key(
+    agent: &str,
+    env: &IndexMap<String, String>,
+) -> Result<ApiAccess, CredentialError> {
+    let value = |name: &str| env.get(name).map(String::as_str);
+    let api = find_proxied_api(agent, value)?;
+    Ok(ApiAccess {
+        base: api.base_url(value(api.base_url_variable)),
+        protocol: api.protocol,
+        credentials: ApiCredentials::Fixed {
+            api_key: value(api.key_variable).map(str::to_owned),
+            bearer: None,
+        },
+        base_url_variable: api.base_url_variable,
+        replaced: vec![api.key_variable],
+    })
 }
 
 fn find_credentials(env: &IndexMap<String, String>) -> Result<Option<ApiAccess>, CredentialError> {
@@ -89,11 +132,18 @@ fn find_credentials(env: &IndexMap<String, String>) -> Result<Option<ApiAccess>,
         .filter(|name| value(name).is_some())
         .collect();
     let base = value(BASE_URL).map_or(API_BASE, String::as_str).to_owned();
+    let access = |credentials, replaced| ApiAccess {
+        base,
+        protocol: ModelApiProtocol::Anthropic,
+        credentials,
+        base_url_variable: BASE_URL,
+        replaced,
+    };
     if !replaced.is_empty() {
         let api_key = value(API_KEY).cloned();
         let bearer = value(AUTH_TOKEN).or_else(|| value(OAUTH_TOKEN)).cloned();
         let credentials = ApiCredentials::Fixed { api_key, bearer };
-        return Ok(Some(ApiAccess { base, credentials, replaced }));
+        return Ok(Some(access(credentials, replaced)));
     }
     let folder = match (value("CLAUDE_CONFIG_DIR"), value("HOME")) {
         (Some(folder), _) => Some(Utf8Path::new(folder).to_owned()),
@@ -104,7 +154,7 @@ fn find_credentials(env: &IndexMap<String, String>) -> Result<Option<ApiAccess>,
     Ok(login.map(|file| {
         let credentials = ApiCredentials::LoginFile(file.into_std_path_buf());
         // With this variable Claude behaves as with a login.
-        ApiAccess { base, credentials, replaced: vec![OAUTH_TOKEN] }
+        access(credentials, vec![OAUTH_TOKEN])
     }))
 }
 
@@ -117,8 +167,57 @@ mod tests {
         variables: &[(&str, &str)],
         runtime: RuntimeType,
     ) -> Result<Option<ApiAccess>, CredentialError> {
+        find_of(mode, variables, CredentialOwner { runtime, program: "" })
+    }
+
+    fn find_of(
+        mode: Option<CredentialMode>,
+        variables: &[(&str, &str)],
+        owner: CredentialOwner<'_>,
+    ) -> Result<Option<ApiAccess>, CredentialError> {
         let env = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        find_api_access(mode, &env.collect(), runtime)
+        find_api_access(mode, &env.collect(), owner)
+    }
+
+    #[test]
+    fn the_key_of_another_program_is_replaced() {
+        let owner = CredentialOwner { runtime: RuntimeType::Codex, program: "/opt/codex" };
+        let variables = [("CODEX_API_KEY", "sk-1"), (API_KEY, "sk-2")];
+        let access = find_of(None, &variables, owner).unwrap().unwrap();
+        assert_eq!(access.base, "https://api.openai.com/v1");
+        assert_eq!(
+            (access.base_url_variable, access.protocol),
+            ("OPENAI_BASE_URL", ModelApiProtocol::Openai)
+        );
+        assert_eq!(access.replaced, ["CODEX_API_KEY"]);
+        let ApiCredentials::Fixed { api_key, bearer: None } = access.credentials else { panic!() };
+        assert_eq!(api_key.as_deref(), Some("sk-1"));
+        assert!(find_of(Some(CredentialMode::Agent), &variables, owner).unwrap().is_none());
+
+        let goose = CredentialOwner { runtime: RuntimeType::Acp, program: "goose" };
+        let variables =
+            [("GOOSE_PROVIDER", "anthropic"), (API_KEY, "k"), ("ANTHROPIC_HOST", "h.example")];
+        let access = find_of(None, &variables, goose).unwrap().unwrap();
+        assert_eq!(
+            (access.base.as_str(), access.base_url_variable),
+            ("https://h.example", "ANTHROPIC_HOST")
+        );
+    }
+
+    #[test]
+    fn a_program_without_a_key_keeps_its_login_or_is_refused() {
+        let owner = CredentialOwner { runtime: RuntimeType::Acp, program: "gemini" };
+        let vertex = [("GEMINI_API_KEY", "k"), ("GOOGLE_GENAI_USE_VERTEXAI", "1")];
+        for variables in [&[("HOME", "/home/a")][..], &vertex] {
+            assert!(find_of(None, variables, owner).unwrap().is_none());
+            let refusal = find_of(Some(CredentialMode::Proxied), variables, owner).unwrap_err();
+            assert!(matches!(refusal, CredentialError::Program(_)), "{refusal}");
+            assert!(refusal.to_string().contains("{credentials: agent}"), "{refusal}");
+        }
+        // A program that is not in the table may use Claude's API.
+        let other = CredentialOwner { runtime: RuntimeType::Acp, program: "claude-acp" };
+        let access = find_of(None, &[(API_KEY, "k")], other).unwrap().unwrap();
+        assert_eq!(access.base_url_variable, BASE_URL);
     }
 
     #[test]

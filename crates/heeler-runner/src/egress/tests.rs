@@ -18,19 +18,31 @@ fn start(attendance: QuestionPolicy) -> ServiceFixture {
 }
 
 fn start_with(attendance: QuestionPolicy, network: &EgressConfig) -> ServiceFixture {
+    let env = [("ANTHROPIC_API_KEY", "sk-secret"), ("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")];
+    start_agent(attendance, network, (RuntimeType::Sdk, ""), &env)
+}
+
+/// Starts the network of an agent with this runtime, program and environment.
+fn start_agent(
+    attendance: QuestionPolicy,
+    network: &EgressConfig,
+    (runtime, program): (RuntimeType, &str),
+    env: &[(&str, &str)],
+) -> ServiceFixture {
     let dir = tempfile::tempdir().unwrap();
     let socket = Utf8Path::from_path(dir.path()).unwrap().join("e");
     let (note_sender, notes) = mpsc::channel(4);
     let (question_sender, questions) = mpsc::channel(4);
-    let env = [("ANTHROPIC_API_KEY", "sk-secret"), ("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")];
-    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
+    let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let service = EgressService::start(EgressSetup {
         socket: &socket,
         network,
         credentials: Some(CredentialMode::Proxied),
         git: &[],
         forward: Vec::new(),
-        runtime: RuntimeType::Sdk,
+        runtime,
+        program,
+        rates: None,
         env: &env,
         budget_usd: None,
         attendance,
@@ -115,6 +127,45 @@ async fn the_agents_environment_has_no_credential() {
     assert!(value("ANTHROPIC_API_KEY").is_some_and(|key| key != "sk-secret"));
     assert_eq!(fixture.service.finish().cost_usd(), 0.0);
     assert!(UnixStream::connect(&fixture.socket).await.is_err());
+}
+
+#[tokio::test]
+async fn each_program_finds_the_proxy_by_its_own_variables() {
+    let goose = [("GOOSE_PROVIDER", "google"), ("GOOGLE_API_KEY", "sk-secret")];
+    for (agent, env, key, base) in [
+        (
+            (RuntimeType::Codex, "codex"),
+            &[("CODEX_API_KEY", "sk-secret")][..],
+            "CODEX_API_KEY",
+            "OPENAI_BASE_URL",
+        ),
+        (
+            (RuntimeType::Qwen, "qwen"),
+            &[("OPENAI_API_KEY", "sk-secret")],
+            "OPENAI_API_KEY",
+            "OPENAI_BASE_URL",
+        ),
+        (
+            (RuntimeType::Acp, "gemini"),
+            &[("GEMINI_API_KEY", "sk-secret")],
+            "GEMINI_API_KEY",
+            "GOOGLE_GEMINI_BASE_URL",
+        ),
+        ((RuntimeType::Acp, "goose"), &goose, "GOOGLE_API_KEY", "GOOGLE_HOST"),
+    ] {
+        let fixture = start_agent(QuestionPolicy::Nobody, &EgressConfig::default(), agent, env);
+        let variables: IndexMap<&str, &str> = fixture
+            .service
+            .variables()
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        assert_eq!(variables.get(base), Some(&PROXY_URL), "{agent:?}");
+        assert!(variables.contains_key(key), "{agent:?}");
+        assert!(variables.values().all(|value| !value.contains("secret")), "{agent:?}");
+        assert_eq!(fixture.service.api_base(), Some(PROXY_URL), "{agent:?}");
+    }
+    assert_eq!(PROXY_URL, format!("http://127.0.0.1:{PROXY_PORT}"));
 }
 
 #[test]

@@ -211,7 +211,8 @@ impl RunExecutor<'_> {
     ) -> Result<Box<dyn AgentRuntime>, String> {
         let host = self.host.with_brief(brief.clone());
         let endpoint = run.endpoint.as_ref();
-        let context = RuntimeContext { spec, host: &host, injected, endpoint };
+        let api_base = run.api_base;
+        let context = RuntimeContext { spec, host: &host, injected, endpoint, api_base };
         (self.dependencies.runtime)(&context)
     }
 

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use heeler_config::RuntimeType;
+use heeler_egress::ModelRates;
 use heeler_model::outcome::RunOutcomeBuilder;
-use heeler_model::run::{RunStartRecord, SessionStart};
+use heeler_model::run::{RunStartRecord, RuntimeLaunchSpec, SessionStart, TokenRates};
 use heeler_model::{AgentSessionId, error_chain};
 use heeler_transcript::{LockFile, TranscriptDurability, TranscriptWriterOptions};
 use tokio::sync::mpsc;
@@ -103,7 +104,8 @@ pub(super) async fn prepare_run(
     };
     let bridge = open_bridge(executor, &injected, sockets.as_ref(), &container).await?;
     let endpoint = bridge.as_ref().map(McpHttpBridge::endpoint);
-    let context = RuntimeContext { spec, host, injected: &injected, endpoint };
+    let api_base = network.as_ref().and_then(EgressService::api_base);
+    let context = RuntimeContext { spec, host, injected: &injected, endpoint, api_base };
     // The first prompt of a fork that is handed over contains its history.
     session::copy_history(dependencies.disk.as_ref(), spec)?;
     let runtime = (dependencies.runtime)(&context).map_err(RunPrepareError::Refused)?;
@@ -146,6 +148,7 @@ pub(super) async fn prepare_run(
         host_servers: RunningHostServers::default(),
         note_sender,
         endpoint: bridge.as_ref().map(McpHttpBridge::endpoint).cloned(),
+        api_base,
         notes,
         tool_questions,
         question_replies: HashMap::new(),
@@ -238,6 +241,8 @@ fn start_network(
         git: &sandbox.git,
         forward: sandbox.forward.iter().cloned().zip(sockets.forward_sockets()).collect(),
         runtime: spec.runtime,
+        program: executor.agent_program(),
+        rates: model_rates(&host.brief.work),
         env: &host.brief.env,
         budget_usd: spec.limits.budget_usd,
         attendance: spec.attendance,
@@ -247,6 +252,19 @@ fn start_network(
         container,
     };
     EgressService::start(setup).map(Some).map_err(refuse)
+}
+
+/// Returns the prices of the agent's model, if they are known.
+fn model_rates(work: &RuntimeLaunchSpec) -> Option<ModelRates> {
+    let (RuntimeLaunchSpec::Acp(program)
+    | RuntimeLaunchSpec::Codex(program)
+    | RuntimeLaunchSpec::Qwen(program)) = work
+    else {
+        return None;
+    };
+    let TokenRates { input, output, cache_read, cache_write } = program.rates?;
+    let model = program.model.clone()?;
+    Some(ModelRates { model, input, output, cache_read, cache_write })
 }
 
 /// Refuses a sandbox, which exists on Linux only.

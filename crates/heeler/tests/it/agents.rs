@@ -4,6 +4,7 @@
 //! of `heeler_config` names the agents of each scenario, and docs/agents.md shows it. Programs take
 //! seconds to start, so one run shows several things.
 
+mod credentials;
 mod detection;
 mod deviations;
 mod fleets;

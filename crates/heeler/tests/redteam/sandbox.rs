@@ -21,7 +21,7 @@ const CANARY: &str = "canary-8821-of-the-host";
 
 /// Tries to leave the sandbox, and prints a line for each attempt that succeeds. The arguments are
 /// TCP port, UDP port and abstract socket of the host, the folder of another agent, a socket of the
-/// host, and the name of the first process.
+/// host, the name of the first process, and a TCP port of the host's IPv6.
 const ATTACK: &str = r#"
 import ctypes, errno, os, socket, subprocess, sys
 # Outside of a sandbox some of these attacks would damage the machine.
@@ -29,7 +29,7 @@ CONTAINER = sys.argv[6] == '.heeler-inside'
 if open('/proc/1/comm').read().strip() != sys.argv[6]:
     print('ESCAPED: there is no sandbox')
     sys.exit(1)
-tcp, udp, abstract = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+tcp, udp, abstract, tcp6 = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[7])
 libc = ctypes.CDLL(None, use_errno=True)
 def attempt(name):
     def run(attack):
@@ -106,25 +106,27 @@ def call(name, number, *args):
     result = libc.syscall(number, *args)
     if result != -1 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS):
         print('ESCAPED call', name, os.strerror(ctypes.get_errno()), flush=True)
-if os.uname().machine == 'x86_64':
-    call('ptrace', 101, 16, 1, 0, 0)
-    call('process_vm_readv', 310, 1, 0, 0, 0, 0, 0)
-    call('io_uring_setup', 425, 1, 0)
-    call('userfaultfd', 323, 1)
-    call('keyctl', 250, 0, -3, 0)
-    call('request_key', 249, 0, 0, 0, 0)
-    call('remount', 165, b'none', b'/', b'', 32, b'')
-    call('pivot_root', 155, b'/', b'/')
-    call('unshare', 272, 0x10000000)
-    call('clone of a namespace', 56, 0x10020000 | 17, 0, 0, 0, 0)
-    call('clone3', 435, 0, 0)
-    call('setns', 308, 0, 0)
-    call('add_key', 248, b'user', b'k', b'v', 1, -3)
-    call('io_uring_enter', 426, 0, 0, 0, 0, 0)
-    call('move_mount', 429, -1, b'', -1, b'', 4)
-    call('open_by_handle_at', 304, -100, 0, 0)
-    call('pidfd_getfd', 438, 0, 0, 0)
-    call('bpf', 321, 0, 0, 0)
+# An unknown machine ends the script, and so fails the test.
+MACHINE = ('x86_64', 'aarch64').index(os.uname().machine)
+def numbered(name, numbers, *args): call(name, numbers[MACHINE], *args)
+numbered('ptrace', (101, 117), 16, 1, 0, 0)
+numbered('process_vm_readv', (310, 270), 1, 0, 0, 0, 0, 0)
+numbered('io_uring_setup', (425, 425), 1, 0)
+numbered('userfaultfd', (323, 282), 1)
+numbered('keyctl', (250, 219), 0, -3, 0)
+numbered('request_key', (249, 218), 0, 0, 0, 0)
+numbered('remount', (165, 40), b'none', b'/', b'', 32, b'')
+numbered('pivot_root', (155, 41), b'/', b'/')
+numbered('unshare', (272, 97), 0x10000000)
+numbered('clone of a namespace', (56, 220), 0x10020000 | 17, 0, 0, 0, 0)
+numbered('clone3', (435, 435), 0, 0)
+numbered('setns', (308, 268), 0, 0)
+numbered('add_key', (248, 217), b'user', b'k', b'v', 1, -3)
+numbered('io_uring_enter', (426, 426), 0, 0, 0, 0, 0)
+numbered('move_mount', (429, 429), -1, b'', -1, b'', 4)
+numbered('open_by_handle_at', (304, 265), -100, 0, 0)
+numbered('pidfd_getfd', (438, 438), 0, 0, 0)
+numbered('bpf', (321, 280), 0, 0, 0)
 attempt('make a namespace')(lambda: subprocess.check_call(['unshare', '-Ur', 'true'], stderr=subprocess.DEVNULL) == 0)
 status = dict(line.split(':\t', 1) for line in open('/proc/self/status') if ':\t' in line)
 if status['NoNewPrivs'].strip() != '1': print('ESCAPED no_new_privs')
@@ -152,7 +154,7 @@ if os.getuid(): attempt('become root')(lambda: os.setuid(0) is None)
 def connect(family, address, kind=socket.SOCK_STREAM):
     s = socket.socket(family, kind); s.settimeout(2); s.connect(address); return True
 attempt('connect to a port of the host')(lambda: connect(socket.AF_INET, ('127.0.0.1', tcp)))
-attempt('connect by IPv6')(lambda: connect(socket.AF_INET6, ('::1', tcp)))
+attempt('connect by IPv6')(lambda: connect(socket.AF_INET6, ('::1', tcp6)))
 attempt('connect to an address')(lambda: connect(socket.AF_INET, ('1.1.1.1', 53)))
 attempt('connect to the metadata address')(lambda: connect(socket.AF_INET, ('169.254.169.254', 80)))
 attempt('send UDP')(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('1.1.1.1', 53)))
@@ -284,6 +286,7 @@ fn attack_from(place: &EscapePlace, like: &Fleet) -> String {
     other.write("notes", CANARY);
     let (tcp, udp) =
         (TcpListener::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    let tcp6 = listen_by_ipv6();
     let name = format!("heeler-test-{}", fastrand::u64(..));
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let _abstract = UnixListener::bind_addr(&address).unwrap();
@@ -291,12 +294,13 @@ fn attack_from(place: &EscapePlace, like: &Fleet) -> String {
     let _socket = UnixListener::bind(&socket).unwrap();
     let port = |address: std::net::SocketAddr| address.port();
     let command = format!(
-        "exec python3 attack.py {} {} {name} {} {} {}",
+        "exec python3 attack.py {} {} {name} {} {} {} {}",
         port(tcp.local_addr().unwrap()),
         port(udp.local_addr().unwrap()),
         other.path().display(),
         socket.display(),
         place.first,
+        tcp6.as_ref().map_or(1, |it| port(it.local_addr().unwrap())),
     );
     let fleet = isolated(place, like, &command, &other);
     // Another fleet that the person uses. The agent may read everything else in that folder.
@@ -322,12 +326,21 @@ fn attack_from(place: &EscapePlace, like: &Fleet) -> String {
     assert_eq!((fleet.read(".git/config"), list(&fleet, ".git/hooks")), (git_config, hooks));
     assert_eq!(fleet.read("made"), "made", "the working directory is the real one");
     assert!(!fleet.file("git-old").exists() && !fleet.file("old.yaml").exists());
-    tcp.set_nonblocking(true).unwrap();
-    assert!(tcp.accept().is_err(), "a connection came through");
+    for listener in [Some(tcp), tcp6].into_iter().flatten() {
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_err(), "a connection came through");
+    }
     udp.set_nonblocking(true).unwrap();
     assert!(udp.recv(&mut [0; 8]).is_err(), "a datagram came through");
     fleet.run(&["stop", "-q"]);
     said
+}
+
+/// Listens on the host's IPv6; `None` on a machine without one.
+fn listen_by_ipv6() -> Option<TcpListener> {
+    let addresses = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+    let has_loopback = addresses.contains("00000000000000000000000000000001");
+    has_loopback.then(|| TcpListener::bind("[::1]:0").unwrap())
 }
 
 /// Returns the environment that a command sets.
