@@ -129,6 +129,9 @@ fn refuse_other_program(
         NativeProgram::Codex => (runtime == RuntimeType::Codex, "runtime codex"),
         NativeProgram::Qwen => (is_program(agent, program), "program qwen"),
         NativeProgram::Gemini => (is_program(agent, program), "program gemini"),
+        NativeProgram::Copilot => (is_program(agent, program), "program copilot"),
+        NativeProgram::Kimi => (is_program(agent, program), "program kimi"),
+        NativeProgram::Grok => (is_program(agent, program), "program grok"),
     };
     if fits {
         return Ok(());
@@ -177,6 +180,7 @@ fn refuse_unread_program(id: &str) -> Result<(), DaemonCommandError> {
         "opencode" => {
             ("has them in a database beside its keys, which Heeler does not open", as_text)
         }
+        "goose" => ("has them in a database, which Heeler does not open", as_text),
         "claude-acp" => (
             "keeps those of Claude Code",
             "heeler session adopt ID --as AGENT, with an agent of runtime sdk",
