@@ -9,12 +9,13 @@ use std::num::NonZeroU16;
 use url::{Host, Url};
 
 use crate::agent::{AgentKeys, AgentSource};
-use crate::agent_detection::LoginSigns;
-use crate::agent_program::{AgentProgram, CODEX_BASE_URL_VARIABLE, find_known_agent};
+use crate::agent_program::{AgentProgram, CODEX_BASE_URL_VARIABLE};
 use crate::capabilities::find_value;
 use crate::egress::{
     CredentialMode, EgressConfig, EgressPreset, HostPattern, LocalAddress, RequestHost,
 };
+use crate::known_agents::find_known_agent;
+use crate::login::LoginSigns;
 use crate::reader::ConfigReader;
 use crate::runtime::{RuntimeConfig, RuntimeType};
 use crate::sandbox::{SandboxConfig, SandboxSettings};

@@ -1,11 +1,10 @@
-//! Agent programs that Heeler looks for on a machine: how a config uses them, the tested versions,
-//! and the signs of a login.
-//!
-//! A login is recognized by the existence of a file or variable. Neither is read. Start at
-//! [`detectable_agents`].
+//! Agent programs that Heeler looks for on a machine: how a config uses them, and the tested
+//! versions. Start at [`detectable_agents`].
 
-use crate::agent_program::{CODEX_PROGRAM, CODEX_TESTED_VERSION, KNOWN_AGENTS, KnownAgent};
+use crate::agent_program::{CODEX_PROGRAM, CODEX_TESTED_VERSION};
 use crate::egress::EgressPreset;
+use crate::known_agents::{KNOWN_AGENTS, KnownAgent};
+use crate::login::LoginSigns;
 use crate::runtime::RuntimeType;
 
 /// Program of Claude Code.
@@ -38,71 +37,6 @@ pub struct DetectableAgent {
     /// Directories below the home directory that the program writes, with its login and sessions.
     /// `heeler init` adds no agent for a program without them: it could not run in a sandbox.
     pub state_folders: &'static [&'static str],
-}
-
-/// Signs of a program's login.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LoginSigns {
-    /// Files below the home directory, of which one exists after a login.
-    pub files: &'static [&'static str],
-    /// Environment variables with a key.
-    pub variables: &'static [&'static str],
-    /// True if there can be a login without any of these signs, such as in a keychain.
-    pub has_others: bool,
-    /// Instruction for a person who has to log in.
-    pub cure: &'static str,
-}
-
-/// Login of a program, as far as its signs show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LoginState {
-    /// This file below the home directory exists.
-    File(&'static str),
-    /// This variable is set.
-    Variable(&'static str),
-    Absent,
-    /// There is no sign, and there need not be one.
-    Unknown,
-}
-
-impl LoginSigns {
-    /// No sign is known.
-    pub(crate) const NONE: LoginSigns = LoginSigns {
-        files: &[],
-        variables: &[],
-        has_others: true,
-        cure: "log in with the program",
-    };
-
-    pub(crate) const CLAUDE: LoginSigns = LoginSigns {
-        files: &[".claude/.credentials.json"],
-        variables: &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"],
-        // On macOS, Claude uses the keychain.
-        has_others: cfg!(target_os = "macos"),
-        cure: "run `claude` and `/login`, or set ANTHROPIC_API_KEY",
-    };
-
-    pub(crate) const CODEX: LoginSigns = LoginSigns {
-        files: &[".codex/auth.json"],
-        variables: &["CODEX_API_KEY"],
-        has_others: false,
-        cure: "run `codex login`, or set CODEX_API_KEY",
-    };
-
-    /// Returns the login. The variables take precedence, because the programs prefer them.
-    pub fn find(
-        &self,
-        has_file: impl Fn(&str) -> bool,
-        has_variable: impl Fn(&str) -> bool,
-    ) -> LoginState {
-        let variable = self.variables.iter().copied().find(|name| has_variable(name));
-        let file = || self.files.iter().copied().find(|path| has_file(path));
-        match variable.map(LoginState::Variable).or_else(|| file().map(LoginState::File)) {
-            Some(state) => state,
-            None if self.has_others => LoginState::Unknown,
-            None => LoginState::Absent,
-        }
-    }
 }
 
 /// Returns the agents that Heeler looks for: Claude Code, Codex and the known agents.
@@ -258,18 +192,5 @@ mod tests {
             let same = agents.iter().filter(|other| other.program == agent.program);
             assert_eq!(same.count(), 1, "{}", agent.program);
         }
-    }
-
-    #[test]
-    fn a_login_is_recognized_by_its_signs() {
-        let codex = LoginSigns::CODEX;
-        let no = |_: &str| false;
-        assert_eq!(codex.find(no, no), LoginState::Absent);
-        assert_eq!(
-            codex.find(|path| path == ".codex/auth.json", no),
-            LoginState::File(".codex/auth.json")
-        );
-        assert_eq!(codex.find(|_| true, |_| true), LoginState::Variable("CODEX_API_KEY"));
-        assert_eq!(LoginSigns::NONE.find(no, no), LoginState::Unknown);
     }
 }

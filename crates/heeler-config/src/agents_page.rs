@@ -1,10 +1,9 @@
 //! The page `docs/agents.md`: an introduction, and the tables of runtimes and of known agents.
 
 use crate::agent_conformance::conformance_markdown;
-use crate::agent_program::{
-    CODEX_TESTED_VERSION, ClientTools, KNOWN_AGENTS, KnownAgent, UsageScope,
-};
+use crate::agent_program::CODEX_TESTED_VERSION;
 use crate::capabilities::{CapabilityOffer, RuntimeCapability};
+use crate::known_agents::{ClientTools, KNOWN_AGENTS, KnownAgent, UsageScope};
 use crate::runtime::RuntimeType;
 use crate::token_price::ESTIMATED_PRICES;
 

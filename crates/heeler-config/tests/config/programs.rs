@@ -86,7 +86,7 @@ agents:
 
 #[test]
 fn every_known_agent_runs_with_some_permission_mode() {
-    for known in KNOWN_AGENTS {
+    for known in KNOWN_AGENTS.iter() {
         let keys =
             format!("runtime: acp\nprogram: {}\npermission_mode: bypassPermissions", known.name);
         assert_eq!(program(&keys).known, Some(known));

@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn native_sessions_of_each_known_agent_are_read_or_refused_with_a_reason() {
-        for known in KNOWN_AGENTS {
+        for known in KNOWN_AGENTS.iter() {
             let is_read = NativeProgram::ALL.iter().any(|it| it.as_str() == known.name);
             let refused = refuse_unread_program(&format!("{}:some-session", known.name));
             assert_eq!(refused.is_ok(), is_read, "{}", known.name);
