@@ -46,7 +46,14 @@ pub struct KnownAgent {
     /// Hosts that the agent needs in a sandbox, if they have a preset.
     #[serde(default)]
     pub preset: Option<EgressPreset>,
-    /// Variables that name the URL of the agent's API.
+    /// Other hosts of the agent's default API and login.
+    #[serde(default, deserialize_with = "static_texts")]
+    pub hosts: &'static [&'static str],
+    /// Choice of the API, for an agent without a default one.
+    #[serde(default)]
+    pub provider: Option<ProviderChoice>,
+    /// Variables that name the URL of the agent's API. A URL of another host replaces `preset` and
+    /// `hosts`.
     #[serde(default, deserialize_with = "static_texts")]
     pub base_url_variables: &'static [&'static str],
     /// Modes of the agent, by their meaning.
@@ -110,6 +117,25 @@ fn login_signs<'de, D: Deserializer<'de>>(from: D) -> Result<LoginSigns, D::Erro
         Some("claude") => Ok(LoginSigns::CLAUDE),
         Some("codex") => Ok(LoginSigns::CODEX),
         _ => LoginSigns::deserialize(signs).map_err(serde::de::Error::custom),
+    }
+}
+
+/// Variable by which an agent chooses its API.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProviderChoice {
+    #[serde(deserialize_with = "static_text")]
+    pub variable: StaticText,
+    /// Values of the variable that have a preset: the value, and the name of the preset.
+    #[serde(deserialize_with = "static_pairs")]
+    pub presets: &'static [(&'static str, &'static str)],
+}
+
+impl ProviderChoice {
+    /// Returns the preset of a value of the variable.
+    pub fn preset(&self, value: &str) -> Option<EgressPreset> {
+        let (_, preset) = self.presets.iter().find(|(known, _)| *known == value)?;
+        preset.parse().ok()
     }
 }
 
@@ -192,6 +218,7 @@ pub fn find_known_agent(name: &str) -> Option<&'static KnownAgent> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::egress::HostPattern;
 
     #[test]
     fn every_known_agent_is_found_by_its_own_name_only() {
@@ -224,6 +251,12 @@ mod tests {
                 let is_below_home = path.starts_with('.') && !path.contains("..");
                 assert!(is_below_home, "{}: {path}", agent.name);
             }
+            for host in agent.hosts {
+                assert!(host.parse::<HostPattern>().is_ok(), "{}: {host}", agent.name);
+            }
+            for (value, preset) in agent.provider.iter().flat_map(|it| it.presets) {
+                assert!(preset.parse::<EgressPreset>().is_ok(), "{value}: {preset}");
+            }
             // An agent that asks is put into its mode that asks, if it has modes.
             let KnownModes { ask, bypass, plan, auto } = &agent.modes;
             let has_modes = bypass.is_some() || plan.is_some() || auto.is_some();
@@ -245,6 +278,7 @@ mod tests {
             entry.replace("program: a", "program: a, preset: nowhere"),
             entry.replace("program: a", "program: a, login: {cure: b, file: c}"),
             entry.replace("program: a", "program: a, modes: {asks: b}"),
+            entry.replace("program: a", "program: a, provider: {variable: B}"),
             "{".to_owned(),
             String::new(),
         ] {

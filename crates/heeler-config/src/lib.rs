@@ -156,7 +156,7 @@ pub use hooks::{
 pub use host_choice::{HostChoice, HostLabel, NO_LABELS, PlacementOrder};
 pub use id_syntax::IdParseError;
 pub use known_agents::{
-    ClientTools, KNOWN_AGENTS, KnownAgent, KnownModes, UsageScope, find_known_agent,
+    ClientTools, KNOWN_AGENTS, KnownAgent, KnownModes, ProviderChoice, UsageScope, find_known_agent,
 };
 pub use loaded_config::{CRON_SUFFIX, LoadedConfig};
 pub use loader::{FLEET_DEPTH_MAX, LOAD_BYTES_MAX, MEMBERS_MAX, load};
