@@ -34,6 +34,12 @@ pub struct DetectableAgent {
     pub login: LoginSigns,
     /// Hosts that the agent needs in a sandbox.
     pub preset: Option<EgressPreset>,
+    /// True if the hosts of the agent's API are known, so that it works in a sandbox.
+    pub has_known_hosts: bool,
+    /// True if the agent asks before it runs a command.
+    pub asks_before_commands: bool,
+    /// True if an agent without a sandbox leaves its commands to Heeler, which then asks.
+    pub leaves_commands: bool,
     /// Directories below the home directory that the program writes, with its login and sessions.
     /// `heeler init` adds no agent for a program without them: it could not run in a sandbox.
     pub state_folders: &'static [&'static str],
@@ -50,6 +56,9 @@ pub fn detectable_agents() -> Vec<DetectableAgent> {
         tested_version: CLAUDE_TESTED_VERSION,
         login: LoginSigns::CLAUDE,
         preset: Some(EgressPreset::Anthropic),
+        has_known_hosts: true,
+        asks_before_commands: true,
+        leaves_commands: false,
         state_folders: &[".claude"],
     };
     let codex = DetectableAgent {
@@ -61,6 +70,9 @@ pub fn detectable_agents() -> Vec<DetectableAgent> {
         tested_version: CODEX_TESTED_VERSION,
         login: LoginSigns::CODEX,
         preset: Some(EgressPreset::Openai),
+        has_known_hosts: true,
+        asks_before_commands: true,
+        leaves_commands: false,
         state_folders: &[".codex"],
     };
     [claude, codex].into_iter().chain(KNOWN_AGENTS.iter().map(DetectableAgent::known)).collect()
@@ -77,8 +89,21 @@ impl DetectableAgent {
             tested_version: known.tested_version,
             login: known.login,
             preset: known.preset,
+            has_known_hosts: known.preset.is_some() || !known.hosts.is_empty(),
+            asks_before_commands: known.asks_before_commands,
+            leaves_commands: known.client_tools.terminals,
             state_folders: known.state_folders,
         }
+    }
+
+    /// Returns true if an agent with its default permissions can be written for the program: it asks, or
+    /// a sandbox that lets it reach its API limits it.
+    pub fn can_be_added(&self, is_sandboxed: bool) -> bool {
+        let is_limited = match is_sandboxed {
+            true => self.has_known_hosts,
+            false => self.asks_before_commands || self.leaves_commands,
+        };
+        is_limited && !self.state_folders.is_empty()
     }
 
     /// Returns the keys of an agent that uses the program, for people.
@@ -141,7 +166,8 @@ pub fn find_version(output: &str) -> Option<String> {
         let is_plain = word.bytes().all(|byte| byte.is_ascii_graphic());
         is_plain && first_two.into_iter().all(|part| part.is_some_and(is_number))
     };
-    let mut versions = words.map(|word| word.trim_start_matches('v'));
+    // A version may end a sentence.
+    let mut versions = words.map(|word| word.trim_start_matches('v').trim_end_matches('.'));
     Some(versions.find(is_version)?.chars().take(VERSION_CHARS_MAX).collect())
 }
 
@@ -157,6 +183,10 @@ mod tests {
             (" 1.34.0", Some("1.34.0")),
             ("goose v1.0.2-beta", Some("1.0.2-beta")),
             ("qwen/0.24.4 linux", Some("0.24.4")),
+            ("GitHub Copilot CLI 1.0.102.\nRun 'copilot update' to update.", Some("1.0.102")),
+            ("@agentclientprotocol/codex-acp 2.6.0", Some("2.6.0")),
+            ("grok 1.0.41 (4220f3b224a6)", Some("1.0.41")),
+            ("the end...", None),
             ("a warning\n0.61.0\n", Some("0.61.0")),
             ("command not found", None),
             ("1\u{1b}[2J.2", None),
@@ -180,6 +210,32 @@ mod tests {
             (None, VersionRange::Unknown),
         ] {
             assert_eq!(VersionRange::of(version, "0.61.0"), range, "{version:?}");
+        }
+    }
+
+    #[test]
+    fn agents_are_added_only_with_a_limit_that_holds() {
+        let agents = detectable_agents();
+        let of = |name: &str| *agents.iter().find(|agent| agent.name == name).unwrap();
+        for (name, in_sandbox, without) in [
+            ("claude", true, true),
+            ("codex", true, true),
+            ("gemini", true, true),
+            ("copilot", true, true),
+            ("kimi", true, true),
+            ("vibe", true, true),
+            // It leaves its commands to Heeler only without a sandbox.
+            ("grok", true, true),
+            // It never asks.
+            ("opencode", true, false),
+            // Its provider is in a file of its own.
+            ("goose", false, false),
+            // The program that they adapt is added.
+            ("claude-acp", false, false),
+            ("codex-acp", false, false),
+        ] {
+            assert_eq!(of(name).can_be_added(true), in_sandbox, "{name}");
+            assert_eq!(of(name).can_be_added(false), without, "{name}");
         }
     }
 
