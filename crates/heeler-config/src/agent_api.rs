@@ -10,17 +10,21 @@ use url::{Host, Url};
 
 use crate::agent::{AgentKeys, AgentSource};
 use crate::agent_credentials::{find_proxied_api, is_in_table, proxied_agent_name};
-use crate::agent_detection::LoginSigns;
-use crate::agent_program::{AgentProgram, CODEX_BASE_URL_VARIABLE, find_known_agent};
+use crate::agent_program::{AgentProgram, CODEX_BASE_URL_VARIABLE};
 use crate::capabilities::find_value;
 use crate::docker::NetworkMode;
 use crate::egress::{
     CredentialMode, EgressConfig, EgressPreset, HostPattern, LocalAddress, RequestHost,
 };
+use crate::known_agents::{KnownAgent, find_known_agent};
+use crate::login::LoginSigns;
 use crate::reader::ConfigReader;
 use crate::runtime::{RuntimeConfig, RuntimeType};
 use crate::sandbox::{SandboxConfig, SandboxSettings};
 use crate::value::EnvVars;
+
+/// Port of the usual hosts.
+const HTTPS_PORT: NonZeroU16 = NonZeroU16::new(443).expect("it is not zero");
 
 /// Hosts of the API of an agent that is not Claude.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -44,18 +48,45 @@ impl AgentApiHosts {
     /// Finds the hosts. `None` for an agent of which the default is right: Claude, scripts, commands.
     pub(crate) fn find(runtime: &RuntimeConfig, env: &EnvVars) -> Option<AgentApiHosts> {
         let program = runtime.program()?;
-        let preset = match runtime {
-            RuntimeConfig::Codex(_) => Some(EgressPreset::Openai),
-            _ => program.known.and_then(|known| known.preset),
+        let usual = match (runtime, program.known) {
+            (RuntimeConfig::Codex(_), _) => {
+                AgentApiHosts { presets: vec![EgressPreset::Openai], ..AgentApiHosts::default() }
+            }
+            (_, Some(known)) => AgentApiHosts::of_known(known, env),
+            (_, None) => AgentApiHosts::default(),
         };
-        let mut hosts =
-            AgentApiHosts { presets: preset.into_iter().collect(), ..AgentApiHosts::default() };
+        let mut own = AgentApiHosts::default();
         for &variable in base_url_variables(runtime.kind(), program) {
             if let Some(url) = env.get().get(variable) {
-                hosts.add_url(variable, url.expose());
+                own.add_url(variable, url.expose());
             }
         }
-        Some(hosts)
+        // An agent that uses an API of its own needs no access to the usual one.
+        Some(if own.is_beyond(&usual) { own } else { usual })
+    }
+
+    /// Returns the hosts of a known agent's default API, or of the one that it is told to use.
+    fn of_known(known: &KnownAgent, env: &EnvVars) -> AgentApiHosts {
+        let chosen = known.provider.and_then(|provider| {
+            let value = env.get().get(provider.variable)?;
+            provider.preset(value.expose())
+        });
+        AgentApiHosts {
+            presets: known.preset.into_iter().chain(chosen).collect(),
+            // A test parses every host.
+            allow: known.hosts.iter().filter_map(|host| host.parse().ok()).collect(),
+            ..AgentApiHosts::default()
+        }
+    }
+
+    /// Returns true if some of these hosts are not among the usual ones.
+    fn is_beyond(&self, usual: &AgentApiHosts) -> bool {
+        let preset_hosts = usual.presets.iter().flat_map(|preset| preset.hosts());
+        let known: Vec<HostPattern> =
+            preset_hosts.filter_map(|host| host.parse().ok()).chain(usual.allow.clone()).collect();
+        let is_new =
+            |host: &HostPattern| !known.iter().any(|usual| usual.covers(host, &[HTTPS_PORT]));
+        !self.loopback.is_empty() || !self.allow_local.is_empty() || self.allow.iter().any(is_new)
     }
 
     /// Adds the host of a URL. A text without a scheme is a host, as goose accepts it.
@@ -138,7 +169,10 @@ impl AgentApiHosts {
             return Ok(());
         }
         let name = program.name();
-        let variables = base_url_variables(runtime, program).join(" or ");
+        let provider = program.known.and_then(|known| known.provider);
+        let provider = provider.iter().map(|provider| provider.variable);
+        let urls = base_url_variables(runtime, program).iter().copied();
+        let variables = provider.chain(urls).collect::<Vec<_>>().join(" or ");
         let variables = match variables.as_str() {
             "" => String::new(),
             names => format!(", or set {names} in `env`"),

@@ -6,7 +6,8 @@
 //! at [`CertifiedAgent::outcome`].
 
 use crate::agent_detection::CLAUDE_TESTED_VERSION;
-use crate::agent_program::{CODEX_TESTED_VERSION, find_known_agent};
+use crate::agent_program::CODEX_TESTED_VERSION;
+use crate::known_agents::find_known_agent;
 use crate::words::words;
 
 words! {

@@ -218,7 +218,7 @@ impl ProxiedApi {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent_program::find_known_agent;
+    use crate::known_agents::find_known_agent;
 
     fn find(
         agent: &str,

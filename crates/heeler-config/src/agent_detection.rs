@@ -1,11 +1,10 @@
-//! Agent programs that Heeler looks for on a machine: how a config uses them, the tested versions,
-//! and the signs of a login.
-//!
-//! A login is recognized by the existence of a file or variable. Neither is read. Start at
-//! [`detectable_agents`].
+//! Agent programs that Heeler looks for on a machine: how a config uses them, and the tested
+//! versions. Start at [`detectable_agents`].
 
-use crate::agent_program::{CODEX_PROGRAM, CODEX_TESTED_VERSION, KNOWN_AGENTS, KnownAgent};
+use crate::agent_program::{CODEX_PROGRAM, CODEX_TESTED_VERSION};
 use crate::egress::EgressPreset;
+use crate::known_agents::{KNOWN_AGENTS, KnownAgent};
+use crate::login::LoginSigns;
 use crate::runtime::RuntimeType;
 
 /// Program of Claude Code.
@@ -35,74 +34,15 @@ pub struct DetectableAgent {
     pub login: LoginSigns,
     /// Hosts that the agent needs in a sandbox.
     pub preset: Option<EgressPreset>,
+    /// True if the hosts of the agent's API are known, so that it works in a sandbox.
+    pub has_known_hosts: bool,
+    /// True if the agent asks before it runs a command.
+    pub asks_before_commands: bool,
+    /// True if an agent without a sandbox leaves its commands to Heeler, which then asks.
+    pub leaves_commands: bool,
     /// Directories below the home directory that the program writes, with its login and sessions.
     /// `heeler init` adds no agent for a program without them: it could not run in a sandbox.
     pub state_folders: &'static [&'static str],
-}
-
-/// Signs of a program's login.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LoginSigns {
-    /// Files below the home directory, of which one exists after a login.
-    pub files: &'static [&'static str],
-    /// Environment variables with a key.
-    pub variables: &'static [&'static str],
-    /// True if there can be a login without any of these signs, such as in a keychain.
-    pub has_others: bool,
-    /// Instruction for a person who has to log in.
-    pub cure: &'static str,
-}
-
-/// Login of a program, as far as its signs show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LoginState {
-    /// This file below the home directory exists.
-    File(&'static str),
-    /// This variable is set.
-    Variable(&'static str),
-    Absent,
-    /// There is no sign, and there need not be one.
-    Unknown,
-}
-
-impl LoginSigns {
-    /// No sign is known.
-    pub(crate) const NONE: LoginSigns = LoginSigns {
-        files: &[],
-        variables: &[],
-        has_others: true,
-        cure: "log in with the program",
-    };
-
-    pub(crate) const CLAUDE: LoginSigns = LoginSigns {
-        files: &[".claude/.credentials.json"],
-        variables: &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"],
-        // On macOS, Claude uses the keychain.
-        has_others: cfg!(target_os = "macos"),
-        cure: "run `claude` and `/login`, or set ANTHROPIC_API_KEY",
-    };
-
-    pub(crate) const CODEX: LoginSigns = LoginSigns {
-        files: &[".codex/auth.json"],
-        variables: &["CODEX_API_KEY"],
-        has_others: false,
-        cure: "run `codex login`, or set CODEX_API_KEY",
-    };
-
-    /// Returns the login. The variables take precedence, because the programs prefer them.
-    pub fn find(
-        &self,
-        has_file: impl Fn(&str) -> bool,
-        has_variable: impl Fn(&str) -> bool,
-    ) -> LoginState {
-        let variable = self.variables.iter().copied().find(|name| has_variable(name));
-        let file = || self.files.iter().copied().find(|path| has_file(path));
-        match variable.map(LoginState::Variable).or_else(|| file().map(LoginState::File)) {
-            Some(state) => state,
-            None if self.has_others => LoginState::Unknown,
-            None => LoginState::Absent,
-        }
-    }
 }
 
 /// Returns the agents that Heeler looks for: Claude Code, Codex and the known agents.
@@ -116,6 +56,9 @@ pub fn detectable_agents() -> Vec<DetectableAgent> {
         tested_version: CLAUDE_TESTED_VERSION,
         login: LoginSigns::CLAUDE,
         preset: Some(EgressPreset::Anthropic),
+        has_known_hosts: true,
+        asks_before_commands: true,
+        leaves_commands: false,
         state_folders: &[".claude"],
     };
     let codex = DetectableAgent {
@@ -127,6 +70,9 @@ pub fn detectable_agents() -> Vec<DetectableAgent> {
         tested_version: CODEX_TESTED_VERSION,
         login: LoginSigns::CODEX,
         preset: Some(EgressPreset::Openai),
+        has_known_hosts: true,
+        asks_before_commands: true,
+        leaves_commands: false,
         state_folders: &[".codex"],
     };
     [claude, codex].into_iter().chain(KNOWN_AGENTS.iter().map(DetectableAgent::known)).collect()
@@ -143,8 +89,21 @@ impl DetectableAgent {
             tested_version: known.tested_version,
             login: known.login,
             preset: known.preset,
+            has_known_hosts: known.preset.is_some() || !known.hosts.is_empty(),
+            asks_before_commands: known.asks_before_commands,
+            leaves_commands: known.client_tools.terminals,
             state_folders: known.state_folders,
         }
+    }
+
+    /// Returns true if an agent with its default permissions can be written for the program: it asks, or
+    /// a sandbox that lets it reach its API limits it.
+    pub fn can_be_added(&self, is_sandboxed: bool) -> bool {
+        let is_limited = match is_sandboxed {
+            true => self.has_known_hosts,
+            false => self.asks_before_commands || self.leaves_commands,
+        };
+        is_limited && !self.state_folders.is_empty()
     }
 
     /// Returns the keys of an agent that uses the program, for people.
@@ -207,7 +166,8 @@ pub fn find_version(output: &str) -> Option<String> {
         let is_plain = word.bytes().all(|byte| byte.is_ascii_graphic());
         is_plain && first_two.into_iter().all(|part| part.is_some_and(is_number))
     };
-    let mut versions = words.map(|word| word.trim_start_matches('v'));
+    // A version may end a sentence.
+    let mut versions = words.map(|word| word.trim_start_matches('v').trim_end_matches('.'));
     Some(versions.find(is_version)?.chars().take(VERSION_CHARS_MAX).collect())
 }
 
@@ -223,6 +183,10 @@ mod tests {
             (" 1.34.0", Some("1.34.0")),
             ("goose v1.0.2-beta", Some("1.0.2-beta")),
             ("qwen/0.24.4 linux", Some("0.24.4")),
+            ("GitHub Copilot CLI 1.0.102.\nRun 'copilot update' to update.", Some("1.0.102")),
+            ("@agentclientprotocol/codex-acp 2.6.0", Some("2.6.0")),
+            ("grok 1.0.41 (4220f3b224a6)", Some("1.0.41")),
+            ("the end...", None),
             ("a warning\n0.61.0\n", Some("0.61.0")),
             ("command not found", None),
             ("1\u{1b}[2J.2", None),
@@ -250,6 +214,32 @@ mod tests {
     }
 
     #[test]
+    fn agents_are_added_only_with_a_limit_that_holds() {
+        let agents = detectable_agents();
+        let of = |name: &str| *agents.iter().find(|agent| agent.name == name).unwrap();
+        for (name, in_sandbox, without) in [
+            ("claude", true, true),
+            ("codex", true, true),
+            ("gemini", true, true),
+            ("copilot", true, true),
+            ("kimi", true, true),
+            ("vibe", true, true),
+            // It leaves its commands to Heeler only without a sandbox.
+            ("grok", true, true),
+            // It never asks.
+            ("opencode", true, false),
+            // Its provider is in a file of its own.
+            ("goose", false, false),
+            // The program that they adapt is added.
+            ("claude-acp", false, false),
+            ("codex-acp", false, false),
+        ] {
+            assert_eq!(of(name).can_be_added(true), in_sandbox, "{name}");
+            assert_eq!(of(name).can_be_added(false), without, "{name}");
+        }
+    }
+
+    #[test]
     fn every_agent_is_looked_for_once_and_has_a_version_that_can_be_compared() {
         let agents = detectable_agents();
         for agent in &agents {
@@ -258,18 +248,5 @@ mod tests {
             let same = agents.iter().filter(|other| other.program == agent.program);
             assert_eq!(same.count(), 1, "{}", agent.program);
         }
-    }
-
-    #[test]
-    fn a_login_is_recognized_by_its_signs() {
-        let codex = LoginSigns::CODEX;
-        let no = |_: &str| false;
-        assert_eq!(codex.find(no, no), LoginState::Absent);
-        assert_eq!(
-            codex.find(|path| path == ".codex/auth.json", no),
-            LoginState::File(".codex/auth.json")
-        );
-        assert_eq!(codex.find(|_| true, |_| true), LoginState::Variable("CODEX_API_KEY"));
-        assert_eq!(LoginSigns::NONE.find(no, no), LoginState::Unknown);
     }
 }

@@ -1,10 +1,10 @@
 //! The page `docs/agents.md`: an introduction, and the tables of runtimes and of known agents.
 
 use crate::agent_conformance::conformance_markdown;
-use crate::agent_program::{
-    CODEX_TESTED_VERSION, ClientTools, KNOWN_AGENTS, KnownAgent, UsageScope,
-};
+use crate::agent_program::{CODEX_BASE_URL_VARIABLE, CODEX_TESTED_VERSION};
 use crate::capabilities::{CapabilityOffer, RuntimeCapability};
+use crate::egress::EgressPreset;
+use crate::known_agents::{ClientTools, KNOWN_AGENTS, KnownAgent, UsageScope};
 use crate::runtime::RuntimeType;
 use crate::token_price::ESTIMATED_PRICES;
 
@@ -43,6 +43,7 @@ pub fn agents_markdown() -> String {
         "| (`runtime: codex`) | Codex | npm @openai/codex | {CODEX_TESTED_VERSION} | yes | yes | per turn | nothing |\n"
     ));
     KNOWN_AGENTS.iter().for_each(|agent| page.push_str(&describe_agent(agent)));
+    page.push_str(&hosts_markdown());
     page.push_str("\n## Estimated prices\n\n");
     page.push_str(
         "Estimates in US dollars for a million tokens: list prices, without discounts, and what a subscription \
@@ -91,6 +92,36 @@ fn describe_agent(agent: &KnownAgent) -> String {
         describe_usage(agent.usage),
         describe_client_tools(agent.client_tools),
     )
+}
+
+/// Renders the table of the hosts that agents reach from a sandbox.
+fn hosts_markdown() -> String {
+    let mut text = "\n## Hosts in a sandbox\n\n\
+        A sandboxed agent reaches the hosts of its default API and login. If `env` gives one of the variables a URL \
+        of another host, the agent reaches that host instead. `presets` replaces the groups of hosts, and `allow` \
+        adds hosts.\n\n\
+        | `program` | groups | other hosts | variables with a URL |\n|---|---|---|---|\n"
+        .to_owned();
+    let code = |words: &[&str]| {
+        words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+    };
+    let codex = (EgressPreset::Openai.as_str(), code(&[CODEX_BASE_URL_VARIABLE]));
+    text.push_str(&format!("| (`runtime: codex`) | `{}` | | {} |\n", codex.0, codex.1));
+    for agent in KNOWN_AGENTS.iter() {
+        let preset = agent.preset.map(|preset| format!("`{preset}`"));
+        let groups = agent.provider.map(|provider| {
+            let values: Vec<&str> = provider.presets.iter().map(|(value, _)| *value).collect();
+            format!("by `{}`: {}", provider.variable, code(&values))
+        });
+        text.push_str(&format!(
+            "| `{}` | {} | {} | {} |\n",
+            agent.name,
+            preset.or(groups).unwrap_or_default(),
+            code(agent.hosts),
+            code(agent.base_url_variables),
+        ));
+    }
+    text
 }
 
 /// Describes what an agent without a sandbox leaves to its client.

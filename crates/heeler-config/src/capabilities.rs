@@ -4,7 +4,8 @@
 //! `docs/agents.md`. Keys that a runtime cannot honour are refused with the reason, never ignored.
 //! Start at [`RuntimeCapability::offer`].
 
-use crate::agent_program::{AgentProgram, ProgramSetting, UsageScope};
+use crate::agent_program::{AgentProgram, ProgramSetting};
+use crate::known_agents::UsageScope;
 use crate::names::ApprovalMode;
 use crate::reader::{ConfigReader, SourceSpan};
 use crate::runtime::{PermissionMode, RuntimeConfig, RuntimeType};

@@ -48,8 +48,10 @@ mod hooks;
 mod host_choice;
 pub mod id_syntax;
 mod interpolate;
+mod known_agents;
 mod loaded_config;
 mod loader;
+mod login;
 mod lookup;
 mod loopback_forwards;
 mod mcp;
@@ -73,6 +75,7 @@ mod session;
 mod shape;
 mod slack;
 mod spawn_check;
+mod static_data;
 mod store_url;
 mod telegram;
 pub mod templates;
@@ -100,13 +103,10 @@ pub use agent_credentials::{
     proxied_agent_name,
 };
 pub use agent_detection::{
-    CLAUDE_PROGRAM, CLAUDE_TESTED_VERSION, DetectableAgent, LoginSigns, LoginState, VersionRange,
-    detectable_agents, find_version,
+    CLAUDE_PROGRAM, CLAUDE_TESTED_VERSION, DetectableAgent, VersionRange, detectable_agents,
+    find_version,
 };
-pub use agent_program::{
-    AgentProgram, CODEX_PROGRAM, CODEX_TESTED_VERSION, ClientTools, KNOWN_AGENTS, KnownAgent,
-    KnownModes, UsageScope, find_known_agent,
-};
+pub use agent_program::{AgentProgram, CODEX_PROGRAM, CODEX_TESTED_VERSION};
 pub use agents_page::{COMPARED_RUNTIMES, agents_markdown, describe_usage};
 pub use amount::{ByteSize, SIZE_MAX, USD_MAX, UsdAmount};
 pub use capabilities::{CapabilityOffer, RuntimeCapability};
@@ -160,8 +160,12 @@ pub use hooks::{
 };
 pub use host_choice::{HostChoice, HostLabel, NO_LABELS, PlacementOrder};
 pub use id_syntax::IdParseError;
+pub use known_agents::{
+    ClientTools, KNOWN_AGENTS, KnownAgent, KnownModes, ProviderChoice, UsageScope, find_known_agent,
+};
 pub use loaded_config::{CRON_SUFFIX, LoadedConfig};
 pub use loader::{FLEET_DEPTH_MAX, LOAD_BYTES_MAX, MEMBERS_MAX, load};
+pub use login::{LoginSigns, LoginState};
 pub use lookup::AgentLookupError;
 pub use loopback_forwards::{LOOPBACK_FORWARDS_MAX, LoopbackForwards, SANDBOX_PORTS};
 pub use mcp::{McpServer, McpTransport, McpType, PluginConfig, PluginType};

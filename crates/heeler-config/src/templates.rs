@@ -117,7 +117,7 @@ pub struct AgentTemplateSandbox<'t> {
     pub title: &'t str,
     /// Directories below the home directory that the program writes.
     pub state_folders: &'t [&'t str],
-    /// Hosts that the program needs.
+    /// Hosts that the program needs, if they are a group.
     pub preset: Option<EgressPreset>,
 }
 
@@ -125,11 +125,12 @@ impl AgentTemplateSandbox<'_> {
     fn lines(self) -> String {
         let AgentTemplateSandbox { title, state_folders, preset } = self;
         let folders: Vec<String> = state_folders.iter().map(|it| format!("~/{it}")).collect();
-        let presets = preset.map(|preset| preset.to_string()).unwrap_or_default();
+        let network = preset.map(|preset| format!("  network: {{presets: [{preset}]}}\n"));
         format!(
             "\n# {title} has its login, settings and sessions in the directory below, and can change them.\n\
-             sandbox:\n  write: [{}]\n  network: {{presets: [{presets}]}}\n",
-            folders.join(", ")
+             sandbox:\n  write: [{}]\n{}",
+            folders.join(", "),
+            network.unwrap_or_default()
         )
     }
 }

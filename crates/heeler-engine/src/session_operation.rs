@@ -36,7 +36,7 @@ pub enum SessionOperation {
     Restore { session: SessionId },
     /// Adopt a session that was created with an agent program outside Heeler.
     Adopt {
-        /// Claude's ID of the session or a unique prefix; `codex:ID`, `qwen:ID` or `gemini:ID` for a
+        /// Claude's ID of the session or a unique prefix; `codex:ID`, `copilot:ID` and so on for a
         /// session of another program.
         id: String,
         /// Agent to assign the session to.

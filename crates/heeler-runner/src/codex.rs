@@ -8,6 +8,7 @@
 
 mod approvals;
 mod items;
+mod notifications;
 #[cfg(test)]
 pub(crate) mod replay;
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! Native sessions: sessions that people started with `claude`, `codex`, `qwen` or `gemini` in a
-//! terminal.
+//! Native sessions: sessions that people started with an agent program in a terminal.
 //!
 //! They are found, listed and read in the program's own directory, and never changed. Their text
 //! was never redacted, so it must pass through a [`DisplayRedactor`] before it is shown. Start at
@@ -10,6 +9,7 @@ mod chat_history;
 mod chat_rows;
 mod codex_rollout;
 mod external_messages;
+mod folder_history;
 mod known_sessions;
 mod native_rows;
 mod native_session;
@@ -19,6 +19,7 @@ mod redactor;
 mod rollout_files;
 mod rollout_history;
 mod rollout_rows;
+mod session_folders;
 
 use std::io;
 use std::time::SystemTime;
@@ -110,7 +111,7 @@ pub fn list(
         let summary = match file.program {
             NativeProgram::Claude => parser::read_summary(&file),
             NativeProgram::Codex => codex_rollout::read_summary(&file),
-            NativeProgram::Qwen | NativeProgram::Gemini => chat_history::read_summary(&file),
+            _ => chat_history::read_summary(&file),
         };
         // One unreadable file must not hide the others.
         match summary {
@@ -128,7 +129,7 @@ pub fn find(folder: &NativeFolder, id: &str) -> Result<NativeSession, NativeSess
     let read = |file: &NativeSessionCandidate| match file.program {
         NativeProgram::Claude => parser::read_full(file),
         NativeProgram::Codex => codex_rollout::read_full(file),
-        NativeProgram::Qwen | NativeProgram::Gemini => chat_history::read_full(file),
+        _ => chat_history::read_full(file),
     };
     if let Some(at) = found.iter().position(|file| file.id.as_str() == id) {
         return Ok(read(&found[at])?);
@@ -188,6 +189,16 @@ fn files(
                 cwd.is_none_or(|cwd| {
                     chat_files::read_cwd(program, &file.path).as_deref() == Some(cwd)
                 })
+            });
+            Ok(found)
+        }
+        program @ (NativeProgram::Copilot | NativeProgram::Kimi | NativeProgram::Grok) => {
+            let mut found = session_folders::session_folders(program, &folder.path);
+            found.retain(|file| {
+                let is_here = cwd.is_none_or(|cwd| {
+                    session_folders::read_cwd(file).is_ok_and(|it| it.as_deref() == Some(cwd))
+                });
+                is_here && !session_folders::is_of_sub_agent(file)
             });
             Ok(found)
         }

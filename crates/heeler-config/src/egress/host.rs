@@ -153,7 +153,7 @@ impl HostPattern {
 
     /// Returns true if this pattern allows all that the other one allows. `ports` are those of this
     /// pattern if it has none of its own.
-    pub(super) fn covers(&self, other: &HostPattern, ports: &[NonZeroU16]) -> bool {
+    pub(crate) fn covers(&self, other: &HostPattern, ports: &[NonZeroU16]) -> bool {
         let names = match other.is_wildcard {
             true => self.is_wildcard && (self.name == other.name || self.matches(&other.name)),
             false => self.matches(&other.name),

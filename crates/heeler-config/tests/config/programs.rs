@@ -86,7 +86,7 @@ agents:
 
 #[test]
 fn every_known_agent_runs_with_some_permission_mode() {
-    for known in KNOWN_AGENTS {
+    for known in KNOWN_AGENTS.iter() {
         let keys =
             format!("runtime: acp\nprogram: {}\npermission_mode: bypassPermissions", known.name);
         assert_eq!(program(&keys).known, Some(known));
@@ -166,11 +166,62 @@ fn a_sandbox_allows_the_api_of_its_agent() {
     assert_eq!(url(&goose("http://10.1.2.3:8000")), ["10.1.2.3:8000"]);
     let container = "runtime: codex\ndocker: {enabled: true}\nenv: {OPENAI_BASE_URL: 'https://gate.example.com/v1'}";
     assert_eq!(url(container), ["gate.example.com:443"]);
-    assert_eq!(presets(container), [EgressPreset::Openai]);
+    // The usual API is not needed then.
+    assert!(presets(container).is_empty());
     let forwarded = "runtime: acp\nprogram: qwen\nsandbox: {forward: ['127.0.0.1:8000']}\nenv: {OPENAI_BASE_URL: 'http://127.0.0.1:8000'}";
     assert_eq!(url(forwarded), Vec::<String>::new());
     let cut_off = agent("runtime: acp\nprogram: goose\nsandbox: {network: none}");
     assert_eq!(cut_off.isolation_settings().unwrap().network, EgressConfig::None);
+}
+
+#[test]
+fn every_known_agent_reaches_its_default_api_from_a_sandbox() {
+    for known in KNOWN_AGENTS.iter() {
+        // Only goose has no default.
+        let env = known.provider.map(|it| format!("env: {{{}: openai}}\n", it.variable));
+        let keys = format!(
+            "runtime: acp\nprogram: {}\npermission_mode: bypassPermissions\nsandbox: true\n{}",
+            known.name,
+            env.unwrap_or_default()
+        );
+        let rules = network(&keys);
+        assert!(!rules.presets.is_empty() || !rules.allow.is_empty(), "{}", known.name);
+        let hosts: Vec<String> = rules.allow.iter().map(ToString::to_string).collect();
+        assert_eq!(hosts, known.hosts, "{}", known.name);
+    }
+}
+
+#[test]
+fn an_api_of_its_own_replaces_the_usual_hosts_of_an_agent() {
+    let rules = |program: &str, env: &str| {
+        network(&format!("runtime: acp\nprogram: {program}\nsandbox: true\nenv: {{{env}}}"))
+    };
+    let hosts = |rules: &EgressRules| rules.allow.iter().map(ToString::to_string).collect();
+    for (program, env, expected) in [
+        ("gemini", "GOOGLE_GEMINI_BASE_URL: 'https://gate.example.com'", "gate.example.com:443"),
+        ("kimi", "KIMI_BASE_URL: 'https://gate.example.com/v1'", "gate.example.com:443"),
+        ("qwen", "OPENAI_BASE_URL: 'https://gate.example.com:8443/v1'", "gate.example.com:8443"),
+        (
+            "goose",
+            "GOOSE_PROVIDER: openai, OPENAI_HOST: 'https://gate.example.com'",
+            "gate.example.com:443",
+        ),
+    ] {
+        let own = rules(program, env);
+        let own_hosts: Vec<String> = hosts(&own);
+        assert_eq!((own.presets, own_hosts), (vec![], vec![expected.to_owned()]), "{program}");
+    }
+    // The same hosts, and a text that is no URL, replace nothing.
+    let usual: Vec<String> = hosts(&rules("qwen", "A: b"));
+    for url in ["https://dashscope.aliyuncs.com/compatible-mode/v1", "", "not a host"] {
+        let same: Vec<String> = hosts(&rules("qwen", &format!("OPENAI_BASE_URL: '{url}'")));
+        assert_eq!(same, usual, "{url}");
+    }
+    let gemini =
+        rules("gemini", "GOOGLE_GEMINI_BASE_URL: 'https://generativelanguage.googleapis.com'");
+    assert_eq!((gemini.presets, gemini.allow), (vec![EgressPreset::Google], vec![]));
+    let anthropic = rules("goose", "GOOSE_PROVIDER: anthropic");
+    assert_eq!(anthropic.presets, [EgressPreset::Anthropic]);
 }
 
 #[test]
@@ -187,7 +238,7 @@ agents:
          --> heeler.yaml:2:54
           |
         2 |   - {name: a, runtime: acp, program: goose, sandbox: true}
-          |                                                      ^^^^ list it: `sandbox: {network: {allow: [api.example.com]}}`, or a group of hosts with `presets: [openai]`, or set OPENAI_HOST or ANTHROPIC_HOST in `env`
+          |                                                      ^^^^ list it: `sandbox: {network: {allow: [api.example.com]}}`, or a group of hosts with `presets: [openai]`, or set GOOSE_PROVIDER or OPENAI_HOST or ANTHROPIC_HOST in `env`
 
         error: Heeler does not know the API host of `/opt/own`, and a sandbox allows listed hosts only
          --> heeler.yaml:3:77
@@ -456,12 +507,6 @@ agents:
            |
         11 |   - {name: j, runtime: acp, program: grok, sandbox: true}
            |      ^^^^ grok runs commands without asking: use `permission_mode: bypassPermissions`, best with `sandbox: true`
-
-        error: Heeler does not know the API host of `grok`, and a sandbox allows listed hosts only
-          --> heeler.yaml:11:53
-           |
-        11 |   - {name: j, runtime: acp, program: grok, sandbox: true}
-           |                                                     ^^^^ list it: `sandbox: {network: {allow: [api.example.com]}}`, or a group of hosts with `presets: [openai]`
     "#]].assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
 }
 

@@ -65,7 +65,7 @@ fn a_new_fleet_says_whether_its_agents_have_a_sandbox_and_why() {
 #[test]
 fn an_agent_of_each_kind_of_program_loads_without_a_fault_or_a_warning() {
     let first = first_agent_file(SCHEMA);
-    for found in detectable_agents().iter().filter(|it| !it.state_folders.is_empty()) {
+    for found in detectable_agents().iter().filter(|it| it.can_be_added(true)) {
         let runtime = found.runtime.to_string();
         let is_claude = found.runtime == RuntimeType::Sdk;
         let sandbox = AgentTemplateSandbox {
@@ -73,10 +73,12 @@ fn an_agent_of_each_kind_of_program_loads_without_a_fault_or_a_warning() {
             state_folders: found.state_folders,
             preset: found.preset,
         };
+        let secret = found.login.variables.first().copied();
         let options = AgentTemplateOptions {
+            permission_mode: (!found.asks_before_commands).then_some("bypassPermissions"),
             runtime: Some(&runtime),
             program: (found.runtime == RuntimeType::Acp).then_some(found.name),
-            secret: found.login.variables.first().copied(),
+            secret,
             sandbox: (!is_claude).then_some(sandbox),
             ..AgentTemplateOptions::default()
         };
@@ -89,13 +91,14 @@ fn an_agent_of_each_kind_of_program_loads_without_a_fault_or_a_warning() {
             (FIRST_AGENT_PATH, first.as_str()),
             (path.as_str(), text.as_str()),
         ];
-        let env = [("HOME", "/home/user"), (found.login.variables[0], "key")];
+        let env = [("HOME", "/home/user"), (secret.unwrap_or("UNUSED"), "key")];
         assert_eq!(render(&files, &env), "ok\n", "{text}");
         let agent = load_files(&files, &env).unwrap().agents.remove(1);
         let settings = agent.isolation_settings().unwrap();
         let EgressConfig::Allow(rules) = settings.network else { panic!("{text}") };
         assert_eq!(rules.presets, found.preset.as_slice(), "{text}");
-        assert_eq!(settings.write.len(), usize::from(!is_claude), "{text}");
+        let folders = if is_claude { 0 } else { found.state_folders.len() };
+        assert_eq!(settings.write.len(), folders, "{text}");
         assert_eq!(text.contains("budget"), is_claude, "{text}");
     }
 }

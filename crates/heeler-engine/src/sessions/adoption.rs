@@ -129,6 +129,9 @@ fn refuse_other_program(
         NativeProgram::Codex => (runtime == RuntimeType::Codex, "runtime codex"),
         NativeProgram::Qwen => (is_program(agent, program), "program qwen"),
         NativeProgram::Gemini => (is_program(agent, program), "program gemini"),
+        NativeProgram::Copilot => (is_program(agent, program), "program copilot"),
+        NativeProgram::Kimi => (is_program(agent, program), "program kimi"),
+        NativeProgram::Grok => (is_program(agent, program), "program grok"),
     };
     if fits {
         return Ok(());
@@ -177,6 +180,7 @@ fn refuse_unread_program(id: &str) -> Result<(), DaemonCommandError> {
         "opencode" => {
             ("has them in a database beside its keys, which Heeler does not open", as_text)
         }
+        "goose" => ("has them in a database, which Heeler does not open", as_text),
         "claude-acp" => (
             "keeps those of Claude Code",
             "heeler session adopt ID --as AGENT, with an agent of runtime sdk",
@@ -381,7 +385,7 @@ mod tests {
 
     #[test]
     fn native_sessions_of_each_known_agent_are_read_or_refused_with_a_reason() {
-        for known in KNOWN_AGENTS {
+        for known in KNOWN_AGENTS.iter() {
             let is_read = NativeProgram::ALL.iter().any(|it| it.as_str() == known.name);
             let refused = refuse_unread_program(&format!("{}:some-session", known.name));
             assert_eq!(refused.is_ok(), is_read, "{}", known.name);

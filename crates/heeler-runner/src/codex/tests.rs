@@ -168,6 +168,36 @@ fn requests_that_heeler_does_not_know_are_refused() {
 }
 
 #[test]
+fn a_notification_that_heeler_does_not_know_keeps_a_row_at_any_time() {
+    let mut runtime = CodexRuntime::new("hello".to_owned(), options());
+    runtime.launch_spec(&fresh());
+    let mut trace = RuntimeTrace::new(&mut runtime);
+    let count = |trace: &RuntimeTrace<'_>, text: &str| trace.trace.matches(text).count();
+    let unknown = ["item/telepathy/delta", "turn/paused", "thread/dreamed", "news"];
+    let known = ["item/reasoning/textDelta", "turn/diff/updated", "thread/status/changed"];
+    let feed = |trace: &mut RuntimeTrace<'_>, methods: &[&str]| {
+        for method in methods {
+            trace.feed(&event(method, json!({ "note": "words" })));
+        }
+    };
+    open(&mut trace);
+    for turn in 1..=2 {
+        feed(&mut trace, &unknown);
+        feed(&mut trace, &known);
+        for method in unknown {
+            assert_eq!(count(&trace, &format!("unknown {method}\n")), turn, "{}", trace.trace);
+        }
+        if turn == 1 {
+            // After the last turn, too.
+            reply(&mut trace, "turn/start", &json!({ "turn": { "id": "u" } }));
+            trace.feed(&completed("completed"));
+            assert!(trace.is_done);
+        }
+    }
+    assert_eq!(count(&trace, "unknown "), 2 * unknown.len(), "{}", trace.trace);
+}
+
+#[test]
 fn a_thread_that_codex_does_not_have_is_lost() {
     let mut setup = options();
     setup.native_session = Some("old".to_owned());

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::CodexRuntime;
+use super::notifications::needs_no_row;
 use crate::program_rows::{self as rows, StreamedKind, TurnEnd, TurnUsage, find_http_status};
 use crate::runtime::RuntimeEffect;
 
@@ -41,8 +42,7 @@ impl CodexRuntime {
                 return vec![rows::system_event("agent_notice", fields)];
             }
             _ if is_about_turns(method) => {}
-            // Codex reports much about itself that no transcript needs.
-            _ => return Vec::new(),
+            _ => return record_unknown(method, params),
         }
         if !self.is_our_thread(params) {
             // Sub-agents have threads of their own, and their results come with the main one.
@@ -57,7 +57,8 @@ impl CodexRuntime {
                 "item/completed" => {
                     vec![rows::unknown_message("an item after the last turn", &params["item"])]
                 }
-                _ => Vec::new(),
+                "item/started" | "item/agentMessage/delta" => Vec::new(),
+                _ => record_unknown(method, params),
             };
         }
         self.handle_turn_event(method, params)
@@ -86,8 +87,7 @@ impl CodexRuntime {
             // The end of the turn repeats the error.
             "error" => Vec::new(),
             "turn/completed" => self.handle_turn_completed(&params["turn"]),
-            // Parts of items, which their ends contain as a whole.
-            _ => Vec::new(),
+            _ => record_unknown(method, params),
         }
     }
 
@@ -214,6 +214,14 @@ impl CodexRuntime {
         }
         state.recorded = Some(status);
         vec![rows::rate_limit(status, state.resets_at, &state.details)]
+    }
+}
+
+/// Returns a row for a notification that is not among those of the tested version.
+fn record_unknown(method: &str, params: &Json) -> Vec<RuntimeEffect> {
+    match needs_no_row(method) {
+        true => Vec::new(),
+        false => vec![rows::unknown_message(method, params)],
     }
 }
 

@@ -370,7 +370,7 @@ struct AdoptSessionBody {
     directory: Option<Utf8PathBuf>,
 }
 
-/// Adopt a session that was created with claude, codex, qwen or gemini in a terminal.
+/// Adopt a session that was created with an agent program in a terminal.
 #[utoipa::path(
     post, path = "/sessions/adopt", tag = "sessions", request_body = AdoptSessionBody,
     responses((status = OK, body = AdoptedSessionReply)),

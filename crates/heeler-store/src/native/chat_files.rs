@@ -82,7 +82,7 @@ pub(super) fn read_cwd(program: NativeProgram, path: &Utf8Path) -> Option<Utf8Pa
     cwd.is_absolute().then_some(cwd)
 }
 
-fn read_header(path: &Utf8Path) -> Option<Json> {
+pub(super) fn read_header(path: &Utf8Path) -> Option<Json> {
     let file = untrusted_file::open(path).ok()?;
     let mut line = Vec::new();
     BufReader::new(file.take(HEADER_BYTES_MAX)).read_until(b'\n', &mut line).ok()?;

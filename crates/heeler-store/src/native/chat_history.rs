@@ -1,4 +1,5 @@
-//! Sessions of Qwen Code and Gemini CLI: their messages as they are now, and their summaries.
+//! Sessions of the programs besides Claude Code and Codex: their messages as they are now, and their
+//! summaries.
 //!
 //! A line of Gemini CLI's file adds a message, replaces one, or takes messages back. Qwen Code's lines
 //! name the line before them, so that a session that was rewound has branches. Therefore a file is
@@ -16,7 +17,9 @@ use serde_json::Value as Json;
 
 use super::chat_files::read_cwd;
 use super::chat_rows::{context_tokens, message_rows};
+use super::folder_history::folder_messages;
 use super::parser::{HEAD_BYTES_MAX, one_line_title};
+use super::session_folders::{describe, refuse_links};
 use super::{NativeProgram, NativeSession, NativeSessionCandidate};
 
 /// Largest file of which the messages are read. A larger one is listed and not adopted.
@@ -31,11 +34,17 @@ pub(super) fn read_messages(
     path: &Utf8Path,
     bytes_max: u64,
 ) -> Result<Vec<Json>, DiskError> {
-    let lines = read_lines(path, bytes_max)?;
-    Ok(match program {
+    Ok(current_messages(program, read_lines(program, path, bytes_max)?))
+}
+
+fn current_messages(program: NativeProgram, lines: Vec<Json>) -> Vec<Json> {
+    match program {
         NativeProgram::Gemini => gemini_messages(lines),
-        _ => qwen_messages(lines),
-    })
+        NativeProgram::Copilot | NativeProgram::Kimi | NativeProgram::Grok => {
+            folder_messages(program, lines)
+        }
+        NativeProgram::Claude | NativeProgram::Codex | NativeProgram::Qwen => qwen_messages(lines),
+    }
 }
 
 /// Reads the whole session; fails if it is too large.
@@ -65,9 +74,16 @@ pub(super) fn check_size(session: &NativeSession) -> Result<(), DiskError> {
 }
 
 fn summarize(mut session: NativeSession, bytes_max: u64) -> Result<NativeSession, DiskError> {
-    session.cwd = read_cwd(session.program, &session.path);
+    let lines = read_lines(session.program, &session.path, bytes_max)?;
+    match session.program {
+        NativeProgram::Copilot | NativeProgram::Kimi | NativeProgram::Grok => {
+            describe(&mut session, lines.first());
+        }
+        program => session.cwd = read_cwd(program, &session.path),
+    }
+    let changed_at = session.last_at;
     let mut count = MessageCounter::default();
-    for message in read_messages(session.program, &session.path, bytes_max)? {
+    for message in current_messages(session.program, lines) {
         if let Some(at) = message["timestamp"].as_str().and_then(parse_iso) {
             session.first_at = session.first_at.or(Some(at));
             session.last_at = Some(at);
@@ -88,13 +104,20 @@ fn summarize(mut session: NativeSession, bytes_max: u64) -> Result<NativeSession
         let messages = u128::from(session.messages) * u128::from(session.bytes);
         session.messages = u64::try_from(messages / u128::from(bytes_max)).unwrap_or(u64::MAX);
         session.is_estimate = true;
+        // The times of the beginning are not those of the last use.
+        session.last_at = changed_at;
     }
     Ok(session)
 }
 
 /// Returns the JSON lines at the beginning of a file. An agent may have written it.
-fn read_lines(path: &Utf8Path, bytes_max: u64) -> Result<Vec<Json>, DiskError> {
+fn read_lines(
+    program: NativeProgram,
+    path: &Utf8Path,
+    bytes_max: u64,
+) -> Result<Vec<Json>, DiskError> {
     let failed = |source| DiskError { action: "read", path: path.to_owned(), source };
+    refuse_links(program, path).map_err(failed)?;
     let mut bytes = Vec::new();
     let file = untrusted_file::open(path).map_err(failed)?;
     file.take(bytes_max).read_to_end(&mut bytes).map_err(failed)?;
@@ -106,7 +129,13 @@ fn read_lines(path: &Utf8Path, bytes_max: u64) -> Result<Vec<Json>, DiskError> {
     // Damaged lines of another program's file are skipped, and so is one that the limit cuts.
     let lines = bytes.split(|byte| *byte == b'\n');
     let lines = lines.filter_map(|line| serde_json::from_slice::<Json>(line).ok());
-    Ok(lines.filter(Json::is_object).collect())
+    let lines: Vec<Json> = lines.filter(Json::is_object).collect();
+    // A file that says nothing at all is damaged, unless only its beginning was read.
+    if lines.is_empty() && !bytes.is_empty() && (bytes.len() as u64) < bytes_max {
+        let reason = "no line of it is a record";
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidData, reason)));
+    }
+    Ok(lines)
 }
 
 /// Applies the records of Gemini CLI's file, as the program itself does.

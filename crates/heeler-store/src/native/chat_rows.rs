@@ -1,4 +1,4 @@
-//! Messages of Qwen Code and Gemini CLI as rows of a transcript. Start at [`message_rows`].
+//! Messages of the programs besides Claude Code and Codex as rows of a transcript. Start at [`message_rows`].
 
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
@@ -13,6 +13,9 @@ const GEMINI_CONTEXT: &str = "<session_context>";
 pub(super) fn message_rows(program: NativeProgram, message: &Json) -> Vec<Json> {
     let contents = match program {
         NativeProgram::Gemini => gemini_contents(message),
+        NativeProgram::Copilot | NativeProgram::Kimi | NativeProgram::Grok => {
+            folder_contents(message).into_iter().collect()
+        }
         _ => qwen_contents(message).into_iter().collect(),
     };
     let row = |(role, content): (&str, Json)| {
@@ -28,6 +31,15 @@ pub(super) fn message_rows(program: NativeProgram, message: &Json) -> Vec<Json> 
 pub(super) fn context_tokens(message: &Json) -> Option<u64> {
     let counts = [&message["tokens"]["total"], &message["usageMetadata"]["totalTokenCount"]];
     counts.into_iter().find_map(Json::as_u64).filter(|tokens| *tokens > 0)
+}
+
+/// Returns the content of a message that has the form of a transcript's already.
+fn folder_contents(message: &Json) -> Option<(&'static str, Json)> {
+    let role = match message["role"].as_str()? {
+        "assistant" => "assistant",
+        _ => "user",
+    };
+    Some((role, message["content"].clone()))
 }
 
 fn qwen_contents(message: &Json) -> Option<(&'static str, Json)> {

@@ -12,8 +12,8 @@ use memchr::memmem;
 use super::program::NATIVE_FILES_MAX;
 use crate::layout::StateDir;
 
-/// Returns true if a transcript of the fleet records that a run opened this native session. Qwen Code
-/// and Gemini CLI do not record it themselves.
+/// Returns true if a transcript of the fleet records that a run opened this native session. Only
+/// Codex records it itself.
 pub fn is_opened_by_run(dir: &StateDir, id: &AgentSessionId) -> Result<bool, DiskError> {
     let finder = memmem::Finder::new(id.as_str());
     let projects = dir.projects().read_dir_utf8().into_iter().flatten();

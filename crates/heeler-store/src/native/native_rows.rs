@@ -41,7 +41,11 @@ impl NativeLines {
                 TranscriptScanner::open(&session.path).map(NativeLines::Claude)
             }
             NativeProgram::Codex => RolloutHistory::open(&session.path).map(NativeLines::Codex),
-            program @ (NativeProgram::Qwen | NativeProgram::Gemini) => {
+            program @ (NativeProgram::Qwen
+            | NativeProgram::Gemini
+            | NativeProgram::Copilot
+            | NativeProgram::Kimi
+            | NativeProgram::Grok) => {
                 check_size(session)?;
                 let messages = read_messages(program, &session.path, CHAT_BYTES_MAX)?;
                 Ok(NativeLines::Chat(program, messages.into_iter()))

@@ -15,6 +15,9 @@ pub enum NativeProgram {
     Codex,
     Qwen,
     Gemini,
+    Copilot,
+    Kimi,
+    Grok,
 }
 
 /// Folder of a program's native sessions.
@@ -25,8 +28,15 @@ pub struct NativeFolder {
 }
 
 impl NativeProgram {
-    pub const ALL: [NativeProgram; 4] =
-        [NativeProgram::Claude, NativeProgram::Codex, NativeProgram::Qwen, NativeProgram::Gemini];
+    pub const ALL: [NativeProgram; 7] = [
+        NativeProgram::Claude,
+        NativeProgram::Codex,
+        NativeProgram::Qwen,
+        NativeProgram::Gemini,
+        NativeProgram::Copilot,
+        NativeProgram::Kimi,
+        NativeProgram::Grok,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -34,11 +44,14 @@ impl NativeProgram {
             NativeProgram::Codex => "codex",
             NativeProgram::Qwen => "qwen",
             NativeProgram::Gemini => "gemini",
+            NativeProgram::Copilot => "copilot",
+            NativeProgram::Kimi => "kimi",
+            NativeProgram::Grok => "grok",
         }
     }
 
-    /// Splits the name of a native session into its program and its ID: `codex:ID`, `qwen:ID`,
-    /// `gemini:ID`, and `ID` or `claude:ID` for Claude's.
+    /// Splits the name of a native session into its program and its ID: `codex:ID`, `copilot:ID`
+    /// and so on, and `ID` or `claude:ID` for Claude's.
     pub fn split_id(id: &str) -> (NativeProgram, &str) {
         let named = NativeProgram::ALL.into_iter().find_map(|program| {
             let rest = id.strip_prefix(program.as_str())?.strip_prefix(':')?;
@@ -60,6 +73,9 @@ impl NativeProgram {
             NativeProgram::Qwen => ("QWEN_HOME", ".qwen", "projects"),
             // Its variable names the directory that contains `.gemini`.
             NativeProgram::Gemini => ("GEMINI_CLI_HOME", ".gemini", "tmp"),
+            NativeProgram::Copilot => ("COPILOT_HOME", ".copilot", "session-state"),
+            NativeProgram::Kimi => ("KIMI_CODE_HOME", ".kimi-code", "sessions"),
+            NativeProgram::Grok => ("GROK_HOME", ".grok", "sessions"),
         };
         let set = |name: &str| env(name).filter(|path| !path.is_empty());
         // The program resolves a relative path against its working directory.
@@ -67,7 +83,7 @@ impl NativeProgram {
         let named = set(variable).map(|path| working_directory.join(path));
         let named = match self {
             NativeProgram::Gemini => named.map(|path| path.join(in_home)),
-            NativeProgram::Claude | NativeProgram::Codex | NativeProgram::Qwen => named,
+            _ => named,
         };
         let own = named.or_else(home)?;
         Some(NativeFolder { program: self, path: own.join(below) })

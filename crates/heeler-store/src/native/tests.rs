@@ -1,6 +1,7 @@
 //! Sessions of claude's own: found, listed, read.
 
 mod chats;
+mod folders;
 
 use serde_json::json;
 

@@ -45,7 +45,7 @@ pub(crate) enum SessionCommand {
     /// Write a session to one file, for another machine or to keep
     #[command(after_help = export::ABOUT)]
     Export(export::SessionExportArgs),
-    /// Take over a native session made with claude, codex, qwen or gemini
+    /// Take over a native session that was made with an agent program
     #[command(after_help = adopt::ADOPT)]
     Adopt(adopt::SessionAdoptArgs),
     /// Import a session file written by `session export`

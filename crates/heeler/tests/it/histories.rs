@@ -233,3 +233,84 @@ fn an_exported_session_is_one_document_that_is_whole() {
     assert_eq!(bundle.sums.events.lines, document["events"].as_array().unwrap().len() as u64);
     fleet.run(&["session", "export", "sess-ffffffff"]).fails(4);
 }
+
+/// Writes a session of each program that keeps one in a folder; returns their names in commands.
+fn write_folder_sessions(fleet: &Fleet, directory: &str) -> [(&'static str, String); 3] {
+    let (kimi, grok) = (format!("session_{NATIVE}"), NATIVE.replace('1', "2"));
+    let copilot = [
+        json!({ "type": "session.start", "id": "1", "data": { "context": { "cwd": directory } } }),
+        json!({ "type": "user.message", "id": "2", "data": { "content": "Find the lost sheep" } }),
+        json!({ "type": "assistant.message", "id": "3", "data": { "content": "In the barn." } }),
+    ];
+    let text = |text: &str| json!([{ "type": "text", "text": text }]);
+    let prompt = json!({ "role": "user", "content": text("Find the lost sheep"),
+        "origin": { "kind": "user" } });
+    let part = json!({ "type": "content.part", "part": text("In the barn.")[0] });
+    let wire = [
+        json!({ "type": "context.append_message", "time": 1_795_092_967_955_i64,
+            "message": prompt }),
+        json!({ "type": "context.append_loop_event", "event": part }),
+    ];
+    let query = text("<user_query>\nFind the lost sheep\n</user_query>");
+    let history = [
+        json!({ "type": "user", "content": query, "prompt_index": 0 }),
+        json!({ "type": "assistant", "content": "In the barn." }),
+    ];
+    let write = |file: &str, lines: &[serde_json::Value]| {
+        let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        fleet.write(&format!("home/{file}"), &lines);
+    };
+    write(&format!(".copilot/session-state/{NATIVE}/events.jsonl"), &copilot);
+    let folder = format!(".kimi-code/sessions/wd_work_1/{kimi}");
+    write(&format!("{folder}/agents/main/wire.jsonl"), &wire);
+    write(&format!("{folder}/state.json"), &[json!({ "cwd": directory })]);
+    let folder = format!(".grok/sessions/work/{grok}");
+    write(&format!("{folder}/chat_history.jsonl"), &history);
+    write(&format!("{folder}/summary.json"), &[json!({ "info": { "cwd": directory } })]);
+    [
+        ("copilot", format!("copilot:{NATIVE}")),
+        ("kimi", format!("kimi:{kimi}")),
+        ("grok", format!("grok:{grok}")),
+    ]
+}
+
+#[test]
+fn sessions_of_copilot_kimi_and_grok_are_listed_and_adopted_by_their_own_agents() {
+    let fleet = Fleet::new();
+    let agents = ["copilot", "kimi", "grok"].map(|name| {
+        json!({ "name": name, "runtime": "acp", "program": name, "working_directory": "work" })
+    });
+    fleet.write("heeler.yaml", &json!({ "agents": agents }).to_string());
+    fleet.write("work/README.md", "work\n");
+    let work = fleet.file("work").canonicalize().unwrap();
+    let named = write_folder_sessions(&fleet, work.to_str().unwrap());
+    let list = ["session", "list", "--native", "--json"];
+    assert_eq!(fleet.json(&list)["total"], 3);
+    for (agent, id) in &named {
+        let shown = fleet.run(&["session", "show", id]).ok();
+        assert!(shown.contains("Find the lost sheep"), "{shown}");
+        let other = if *agent == "kimi" { "grok" } else { "kimi" };
+        let refused = fleet.run(&["session", "adopt", id, "--as", other]).fails(5);
+        assert!(refused.contains(&format!("the session is {agent}'s")), "{refused}");
+        let adopted = fleet.json(&["session", "adopt", id, "--as", agent, "--json"]);
+        assert_eq!(adopted["workingDirectory"].as_str(), work.to_str(), "{adopted:#}");
+        assert_eq!(adopted["messageCount"], 2, "{adopted:#}");
+        let session = adopted["id"].as_str().unwrap();
+        let past = fleet.run(&["session", "show", session, "--history"]).ok();
+        assert!(past.contains("In the barn."), "{past}");
+    }
+    let natives = fleet.json(&list);
+    let natives = natives["sessions"].as_array().unwrap();
+    assert!(natives.iter().all(|it| it["id"].is_string()), "{natives:#?}");
+}
+
+#[test]
+fn a_native_session_that_cannot_be_read_is_named_with_the_reason() {
+    let fleet = Fleet::new();
+    fleet.write("heeler.yaml", "agents: [{name: coder}]\n");
+    write_folder_sessions(&fleet, "/work/my app");
+    fleet.write(&format!("home/.copilot/session-state/{NATIVE}/events.jsonl"), "no record\n");
+    let listed = fleet.run(&["session", "list", "--native"]);
+    assert!(listed.stderr.contains("no line of it is a record"), "{}", listed.stderr);
+    assert!(listed.ok().contains("grok:22222222"));
+}

@@ -138,6 +138,9 @@ struct ConversationModel {
     received: Vec<String>,
     /// Messages that the worker received.
     received_by_worker: HashSet<String>,
+    /// Files are being restored.
+    is_restoring: bool,
+    restorations: usize,
 }
 
 impl ConversationModel {
@@ -155,6 +158,8 @@ impl ConversationModel {
             returned: HashSet::new(),
             received: Vec::new(),
             received_by_worker: HashSet::new(),
+            is_restoring: false,
+            restorations: 0,
         }
     }
 
@@ -264,6 +269,7 @@ impl ConversationModel {
 
     fn crash(&mut self) {
         self.rig.disk.has(None);
+        self.is_restoring = false;
         // Messages that only the killed process had are lost with it.
         let kept: HashSet<String> = self.user_texts().into_iter().collect();
         self.accepted.retain(|text| kept.contains(text) || self.received.contains(text));
@@ -279,6 +285,18 @@ impl ConversationModel {
     /// Sends the next outstanding event of a followed job; returns false if there is none.
     fn deliver_one(&mut self) -> bool {
         let now = self.rig.now;
+        if std::mem::take(&mut self.is_restoring) {
+            self.restorations += 1;
+            // Every other one fails.
+            let result = match self.restorations % 2 {
+                0 => Err("no snapshot was taken".to_owned()),
+                _ => Ok("1 file restored.".to_owned()),
+            };
+            let event = ChatFleetEvent::FilesRestored(result);
+            self.rig.conversation().handle_fleet_event(event, now);
+            self.observe();
+            return true;
+        }
         let next = self
             .jobs
             .iter_mut()
@@ -346,6 +364,10 @@ impl ConversationModel {
                 let ask = ask.split(' ').next().unwrap();
                 let job = self.jobs.get_mut(&job_number(job)).unwrap();
                 job.questions.retain(|known| known != ask);
+            }
+            ["restore", ..] => {
+                assert!(self.running_jobs().is_empty(), "an agent works in the files");
+                assert!(!std::mem::replace(&mut self.is_restoring, true), "a second restoration");
             }
             _ => panic!("unknown call: {call}"),
         }

@@ -28,7 +28,7 @@ pub(super) fn print(as_json: bool) -> CommandResult {
     output::print_line("")?;
     let mut agents =
         OutputTable::new(&["PROGRAM", "AGENT", "TESTED", "ASKS", "PACKAGE"], &["AGENT", "PACKAGE"]);
-    for known in KNOWN_AGENTS {
+    for known in KNOWN_AGENTS.iter() {
         agents.push(vec![
             known.name.into(),
             known.title.into(),

@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::templates::{self, AgentTemplateOptions, AgentTemplateSandbox, TemplateSandbox};
-use heeler_config::{DetectableAgent, LoginState, RuntimeType};
+use heeler_config::{DetectableAgent, LoginState, PermissionMode, RuntimeType};
 
 use super::write_new;
 use crate::failure::CommandResult;
@@ -38,14 +38,14 @@ impl InstalledAgentFiles {
     /// Schema of agent files.
     pub(super) fn find(sandbox: TemplateSandbox<'_>, schema: &str) -> InstalledAgentFiles {
         let env = process_env::environment();
+        let is_sandboxed = sandbox == TemplateSandbox::On;
         // Only the programs that are added are executed: some take seconds to start.
         let (with_login, others): (Vec<_>, Vec<_>) =
             find_installed_agents(&env).into_iter().partition(|installed| {
                 let has_login =
                     matches!(installed.login, LoginState::File(_) | LoginState::Variable(_));
-                has_login && !installed.agent.state_folders.is_empty()
+                has_login && installed.agent.can_be_added(is_sandboxed)
             });
-        let is_sandboxed = sandbox == TemplateSandbox::On;
         let make = |agent: VersionedAgent| {
             let path = format!("agents/{}.yaml", agent.installed.agent.name);
             let text = agent_text(&agent.installed, is_sandboxed, schema);
@@ -144,8 +144,11 @@ fn agent_text(installed: &InstalledAgent, is_sandboxed: bool, schema: &str) -> S
         preset: agent.preset,
     };
     let description = format!("Works with {}.", agent.title);
+    // Without a question, only the sandbox limits it.
+    let is_unasked = is_sandboxed && !agent.asks_before_commands;
     let options = AgentTemplateOptions {
         description: Some(&description),
+        permission_mode: is_unasked.then_some(PermissionMode::BypassPermissions.as_str()),
         // Claude is the default, and receives its own variables.
         runtime: (!is_claude).then_some(&runtime),
         program: (agent.runtime == RuntimeType::Acp).then_some(agent.name),
@@ -154,7 +157,6 @@ fn agent_text(installed: &InstalledAgent, is_sandboxed: bool, schema: &str) -> S
             _ => None,
         },
         sandbox: (is_sandboxed && !is_claude).then_some(sandbox),
-        ..AgentTemplateOptions::default()
     };
     templates::agent_file_with(&name, schema, &options)
 }

@@ -43,7 +43,7 @@ Exit codes: 0 imported, 2 the file is truncated or was changed, 5 refused: alrea
 /// Arguments of `session adopt`.
 #[derive(Args)]
 pub(crate) struct SessionAdoptArgs {
-    /// Claude's session ID or unique prefix; `codex:ID`, `qwen:ID`, `gemini:ID` for others
+    /// Claude's session ID or unique prefix; `codex:ID`, `copilot:ID` and so on for others
     id: String,
     /// Agent to assign the session to
     #[arg(long = "as", value_name = "AGENT", add = shared_args::agents())]

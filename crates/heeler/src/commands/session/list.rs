@@ -43,7 +43,7 @@ pub(crate) struct SessionListArgs {
     /// Show forks and continuations of full sessions below their origin
     #[arg(long)]
     tree: bool,
-    /// List native sessions made with claude, codex, qwen or gemini in a terminal
+    /// List native sessions, made with agent programs in a terminal
     #[arg(long, conflicts_with_all = ["status", "channel", "tree", "agent"])]
     native: bool,
     /// Show only sessions made in this directory

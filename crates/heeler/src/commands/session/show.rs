@@ -39,8 +39,8 @@ const SHOWN_MAX: usize = 10;
 pub(crate) struct SessionShowArgs {
     /// Session ID, native session ID, or unique prefix of one
     ///
-    /// A native session that was not adopted is found by Claude's ID, or by `codex:ID`, `qwen:ID` or
-    /// `gemini:ID`.
+    /// A native session that was not adopted is found by Claude's ID, or by `codex:ID`, `copilot:ID`
+    /// and so on.
     #[arg(add = shared_args::sessions())]
     id: String,
     /// Show its messages, with their numbers

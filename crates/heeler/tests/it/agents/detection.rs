@@ -96,6 +96,79 @@ fn a_fleet_of_a_sandbox_names_the_directories_and_hosts_of_its_agents() {
     validated.ok();
 }
 
+/// The outputs are those of the real programs.
+#[test]
+fn every_certified_program_is_found_with_its_version() {
+    let fleet = Fleet::new();
+    let programs = [
+        ("claude", "2.1.325 (Claude Code)"),
+        ("codex", "codex-cli 0.166.0"),
+        ("gemini", "0.61.0"),
+        ("opencode", "1.18.33"),
+        ("copilot", "GitHub Copilot CLI 1.0.102."),
+        ("goose", " 1.34.0"),
+        ("kimi", "2.1.0"),
+        ("grok", "grok 1.0.41 (4220f3b224a6)"),
+        ("vibe-acp", "vibe-acp 3.0.2"),
+        ("qwen", "0.24.4"),
+        ("claude-agent-acp", "0.99.1"),
+        ("codex-acp", "@agentclientprotocol/codex-acp 2.6.0"),
+    ];
+    for (name, output) in programs {
+        add_program(&fleet, name, &format!("echo '{output}'"));
+    }
+    let doctor = command_with_programs(&fleet, &["doctor", "agents", "--json"]).output();
+    let found = fleet_json(Ran::from(doctor.unwrap()));
+    let agents = found["agents"].as_array().unwrap();
+    assert_eq!(agents.len(), programs.len(), "{found:#}");
+    for (name, _) in programs {
+        let agent = agents.iter().find(|it| it["program"] == name).unwrap();
+        assert_eq!(agent["range"], "tested", "{agent:#}");
+        assert_eq!(agent["version"], agent["testedVersion"], "{agent:#}");
+    }
+}
+
+#[test]
+fn a_new_fleet_has_an_agent_for_each_program_with_a_login_that_can_be_limited() {
+    let programs = [
+        ("copilot", "GitHub Copilot CLI 1.0.102.", None),
+        ("grok", "grok 1.0.41 (4220f3b224a6)", Some(".grok/auth.json")),
+        ("kimi", "2.1.0", Some(".kimi-code/credentials/kimi-code.json")),
+        ("opencode", "1.18.33", Some(".local/share/opencode/auth.json")),
+        ("goose", " 1.34.0", Some(".config/goose/config.yaml")),
+    ];
+    for (option, unlisted) in [("", &["goose"][..]), ("--no-sandbox", &["goose", "opencode"])] {
+        let fleet = Fleet::empty();
+        for (name, output, login) in programs {
+            add_program(&fleet, name, &format!("echo '{output}'"));
+            if let Some(file) = login {
+                fleet.write(&format!("home/{file}"), "never read");
+            }
+        }
+        let run = |args: &[&str]| {
+            let mut command = command_with_programs(&fleet, args);
+            command.env("COPILOT_GITHUB_TOKEN", "mock-token");
+            Ran::from(command.output().unwrap())
+        };
+        let args = ["init", option];
+        let made = run(&args[..if option.is_empty() { 1 } else { 2 }]).ok();
+        for (name, ..) in programs {
+            let is_listed = !unlisted.contains(&name);
+            assert_eq!(fleet.file(&format!("agents/{name}.yaml")).exists(), is_listed, "{made}");
+            assert!(made.contains(&format!("found {name}")), "{made}");
+        }
+        let copilot = fleet.read("agents/copilot.yaml");
+        assert!(
+            copilot.contains("program: copilot\nsecrets: [COPILOT_GITHUB_TOKEN]\n"),
+            "{copilot}"
+        );
+        // Inside of a sandbox grok does not ask; outside of one, Heeler does.
+        let is_unasked = fleet.read("agents/grok.yaml").contains("bypassPermissions");
+        assert_eq!(is_unasked, option.is_empty());
+        run(&["config", "validate"]).ok();
+    }
+}
+
 #[test]
 fn a_version_outside_the_tested_range_is_a_warning_and_no_problem() {
     let fleet = Fleet::new();
