@@ -27,7 +27,7 @@ pub struct ProxiedApi {
     /// Name of the known agent, or `codex`.
     pub agent: &'static str,
     /// Variable and value by which the program uses this API.
-    pub choice: Option<ProviderChoice>,
+    pub choice: Option<ApiChoice>,
     /// Variable with the key.
     pub key_variable: &'static str,
     /// Variable with the base URL.
@@ -41,7 +41,7 @@ pub struct ProxiedApi {
 
 /// Value of a variable by which a program uses an API.
 #[derive(Debug, PartialEq)]
-pub struct ProviderChoice {
+pub struct ApiChoice {
     pub variable: &'static str,
     pub value: &'static str,
     /// The program uses the API without the variable, too.
@@ -54,8 +54,8 @@ const GEMINI_BASE: &str = "https://generativelanguage.googleapis.com";
 const ANTHROPIC_BASE: &str = "https://api.anthropic.com";
 
 /// Returns the choice of one of goose's providers. Its config file may choose too, which is not read.
-const fn goose_provider(value: &'static str) -> Option<ProviderChoice> {
-    Some(ProviderChoice { variable: "GOOSE_PROVIDER", value, is_default: false })
+const fn goose_provider(value: &'static str) -> Option<ApiChoice> {
+    Some(ApiChoice { variable: "GOOSE_PROVIDER", value, is_default: false })
 }
 
 /// APIs whose keys the proxy can add.
@@ -117,7 +117,7 @@ pub const PROXIED_APIS: [ProxiedApi; 7] = [
     },
     ProxiedApi {
         agent: "copilot",
-        choice: Some(ProviderChoice {
+        choice: Some(ApiChoice {
             variable: "COPILOT_PROVIDER_TYPE",
             value: "openai",
             is_default: true,
@@ -191,7 +191,7 @@ pub fn find_proxied_api<'v>(
 }
 
 fn unknown_provider(agent: &str) -> ProxiedApiError {
-    let choices: Vec<&ProviderChoice> = PROXIED_APIS
+    let choices: Vec<&ApiChoice> = PROXIED_APIS
         .iter()
         .filter(|api| api.agent == agent)
         .filter_map(|api| api.choice.as_ref())

@@ -99,7 +99,7 @@ pub use agent::{AgentConfig, AgentIdentity, Budget, CheckoutConfig, InstanceLimi
 pub use agent_api::ApiCureWords;
 pub use agent_conformance::{AgentScenario, CertifiedAgent, ScenarioOutcome};
 pub use agent_credentials::{
-    ModelApiProtocol, PROXIED_APIS, ProviderChoice, ProxiedApi, ProxiedApiError, find_proxied_api,
+    ApiChoice, ModelApiProtocol, PROXIED_APIS, ProxiedApi, ProxiedApiError, find_proxied_api,
     proxied_agent_name,
 };
 pub use agent_detection::{

@@ -119,7 +119,7 @@ fn comparison(frame: &PageFrame, left: &ComparedJob, right: &ComparedJob) -> Mar
             }
         }
         (texts("h-prompts", "Prompt", both.map(|it| it.job.prompt.as_deref()), |text| html! { pre.code { (text) } }))
-        (texts("h-answers", "Last answer", both.map(|it| it.last_text.as_deref()), |text| markdown(text)))
+        (texts("h-answers", "Last answer", both.map(|it| it.last_text.as_deref()), markdown))
     }
 }
 
