@@ -264,7 +264,9 @@ pub(crate) fn fetch_bytes(fetch: FetchRequest<'_>) -> Result<FetchedBody, FetchF
     let sent = http_agent(USER_AGENT, timeout).run(request);
     let mut response = sent.map_err(|error| failed(&error))?;
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    let bytes = response.body_mut().with_config().limit(bytes_max).read_to_vec();
+    // The library refuses a body that has exactly as many bytes as its limit.
+    let limit = bytes_max.saturating_add(1);
+    let bytes = response.body_mut().with_config().limit(limit).read_to_vec();
     Ok(FetchedBody {
         status,
         retry_after: header_text(&headers, "retry-after").and_then(|text| text.parse().ok()),

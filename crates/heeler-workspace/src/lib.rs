@@ -34,7 +34,7 @@ mod worktree;
 pub use diff::{DiffTarget, PATCH_BYTES_MAX, SnapshotDiff};
 pub use git_command::{GIT_TIME_MAX, GitError};
 pub use prune::PRUNE_AGE;
-pub use restore::{FileRestoration, RestoreAction, RestoreMode, RestoredFile};
+pub use restore::{FileRestoration, RestoreMode, RestoredFile, RestoredFileAction};
 pub use snapshot::{
     CommitId, EXAMPLES_MAX, NAME_BYTES_MAX, Snapshot, SnapshotName, SnapshotNameError,
     SnapshotOmission,

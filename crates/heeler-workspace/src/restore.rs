@@ -49,12 +49,12 @@ pub struct FileRestoration {
 pub struct RestoredFile {
     /// Path below the top directory; bytes that are not UTF-8 are replaced.
     pub path: String,
-    pub action: RestoreAction,
+    pub action: RestoredFileAction,
 }
 
 /// Change of a file by a restoration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RestoreAction {
+pub enum RestoredFileAction {
     /// The file did not exist, and has been created.
     Created,
     /// The file has its former content or permissions again.

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use crate::file_reader::{FileReadOutcome, WorkTreeRoot};
 use crate::object_id::{ObjectFormat, ObjectId};
-use crate::restore::{RestoreAction, RestoredFile};
+use crate::restore::{RestoredFile, RestoredFileAction};
 use crate::snapshot_cache::{FileStat, GitFileMode};
 
 /// Name of the file that is being written, in the directory for drafts.
@@ -102,10 +102,10 @@ impl RestoreStep {
 
     pub(crate) fn into_file(self) -> RestoredFile {
         let action = match (self.kept, self.from, self.to) {
-            (Some(why), ..) => RestoreAction::Kept(why),
-            (None, None, _) => RestoreAction::Created,
-            (None, Some(_), Some(_)) => RestoreAction::Replaced,
-            (None, Some(_), None) => RestoreAction::Removed,
+            (Some(why), ..) => RestoredFileAction::Kept(why),
+            (None, None, _) => RestoredFileAction::Created,
+            (None, Some(_), Some(_)) => RestoredFileAction::Replaced,
+            (None, Some(_), None) => RestoredFileAction::Removed,
         };
         RestoredFile { path: String::from_utf8_lossy(&self.path).into_owned(), action }
     }

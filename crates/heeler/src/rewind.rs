@@ -5,7 +5,7 @@ use std::time::Duration;
 use heeler_model::error_chain;
 use heeler_query::rewind::RewindPlan;
 use heeler_transcript::{LockFile, LockHolder};
-use heeler_workspace::{FileRestoration, RestoreAction, RestoreMode};
+use heeler_workspace::{FileRestoration, RestoreMode, RestoredFileAction};
 
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output;
@@ -34,12 +34,13 @@ pub(crate) fn restore(plan: &RewindPlan) -> CommandResult<FileRestoration> {
 
 /// Describes a restoration on one line: `2 files restored, 1 removed, 1 kept`.
 pub(crate) fn describe(restored: &FileRestoration) -> String {
-    let count = |is: fn(&RestoreAction) -> bool| {
+    let count = |is: fn(&RestoredFileAction) -> bool| {
         restored.files.iter().filter(|file| is(&file.action)).count() as u64
     };
-    let written = count(|it| matches!(it, RestoreAction::Created | RestoreAction::Replaced));
-    let removed = count(|it| matches!(it, RestoreAction::Removed));
-    let kept = count(|it| matches!(it, RestoreAction::Kept(_)));
+    let written =
+        count(|it| matches!(it, RestoredFileAction::Created | RestoredFileAction::Replaced));
+    let removed = count(|it| matches!(it, RestoredFileAction::Removed));
+    let kept = count(|it| matches!(it, RestoredFileAction::Kept(_)));
     let mut parts = vec![format!("{} restored", output::pluralize(written, "file"))];
     if removed > 0 {
         parts.push(format!("{removed} removed"));

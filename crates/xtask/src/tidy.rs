@@ -30,7 +30,7 @@ const ROW_KEY_READERS: [(&str, &str); 24] = [
     ("crates/heeler-connect/src/discord_command.rs", "parses commands of Discord"),
     ("crates/heeler-server/src/webhooks/slack.rs", "tells the kinds of calls of Slack apart"),
     ("crates/heeler-server/src/webhooks/call_fuzz.rs", "checks the kinds of calls of Slack"),
-    ("crates/heeler-egress/src/usage.rs", "events of the model's API"),
+    ("crates/heeler-egress/src/reply_figures.rs", "events of the model's API"),
     ("crates/heeler-config/src/capabilities.rs", "reads the transport of an MCP server"),
     ("crates/heeler-config/src/webhook.rs", "reads the payload of a webhook"),
     ("crates/heeler-model/src", "defines the rows, and Claude's messages that become rows"),

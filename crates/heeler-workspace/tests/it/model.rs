@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 
 use heeler_testkit::ProofSettings;
-use heeler_workspace::{RestoreAction, RestoreMode};
+use heeler_workspace::{RestoreMode, RestoredFileAction};
 
 use crate::scene::{Items, Scene, items, name, now, odd};
 
@@ -89,7 +89,7 @@ fn proof_each_state_can_be_restored_in_place_and_taken_back() {
             let kept = |file: &&_| {
                 matches!(
                     file,
-                    &&heeler_workspace::RestoredFile { action: RestoreAction::Kept(_), .. }
+                    &&heeler_workspace::RestoredFile { action: RestoredFileAction::Kept(_), .. }
                 )
             };
             assert_eq!(done.files.iter().find(kept), None, "{context}, step {step}");

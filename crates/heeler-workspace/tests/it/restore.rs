@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use camino::Utf8PathBuf;
 use heeler_testkit::ProofSettings;
 use heeler_workspace::{
-    CommitId, FileRestoration, RestoreAction, RestoreMode, Snapshot, SnapshotLimits, SnapshotStore,
-    WorkTree,
+    CommitId, FileRestoration, RestoreMode, RestoredFileAction, Snapshot, SnapshotLimits,
+    SnapshotStore, WorkTree,
 };
 
 use crate::scene::{Item, Scene, items, name, now};
@@ -29,11 +29,11 @@ impl Scene {
 
 /// The files of a restoration, each with a word, or the reason for which it was kept.
 fn actions<'a>(restored: &'a FileRestoration) -> Vec<(&'a str, &'a str)> {
-    let word = |action: &'a RestoreAction| match action {
-        RestoreAction::Created => "created",
-        RestoreAction::Replaced => "replaced",
-        RestoreAction::Removed => "removed",
-        RestoreAction::Kept(why) => why.as_str(),
+    let word = |action: &'a RestoredFileAction| match action {
+        RestoredFileAction::Created => "created",
+        RestoredFileAction::Replaced => "replaced",
+        RestoredFileAction::Removed => "removed",
+        RestoredFileAction::Kept(why) => why.as_str(),
     };
     let files = restored.files.iter();
     files.map(|it| (&*it.path, word(&it.action))).collect()
@@ -294,7 +294,8 @@ fn proof_an_interrupted_restoration_can_be_completed() {
         assert!(found.keys().all(|path| is_draft(path)), "{context}: {found:?}");
         let (state, wanted) = random.choice(&states).unwrap();
         let restored = scene.restore(state);
-        let kept = restored.files.iter().find(|it| matches!(it.action, RestoreAction::Kept(_)));
+        let kept =
+            restored.files.iter().find(|it| matches!(it.action, RestoredFileAction::Kept(_)));
         assert_eq!(kept, None, "{context}");
         assert!(items(&scene.repo) == *wanted, "{context}: the state is not complete");
     }

@@ -20,7 +20,7 @@ use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentSessionId, JobId, JobRequest, error_chain};
 use heeler_query::rewind::RewindTarget;
 use heeler_store::{StateDir, StoreReader};
-use heeler_workspace::RestoreAction;
+use heeler_workspace::RestoredFileAction;
 use uuid::Uuid;
 
 use super::job_facts::{is_ended, load_job_facts};
@@ -323,7 +323,7 @@ fn restore_session_files(
         None => format!("{}.", rewind::describe(&restored)),
     };
     for file in &restored.files {
-        if let RestoreAction::Kept(why) = &file.action {
+        if let RestoredFileAction::Kept(why) = &file.action {
             text.push_str(&format!("\nKept: {}: {why}", file.path));
         }
     }

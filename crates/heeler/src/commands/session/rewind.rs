@@ -2,7 +2,7 @@
 
 use clap::{ArgGroup, Args};
 use heeler_query::rewind::{RewindPlan, RewindTarget};
-use heeler_workspace::{FileRestoration, RestoreAction, RestoreMode};
+use heeler_workspace::{FileRestoration, RestoreMode, RestoredFileAction};
 use serde_json::json;
 
 use crate::context::CommandContext;
@@ -85,7 +85,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionRewindArgs) -> CommandResul
         false => rewind::restore(&plan)?,
     };
     print(args, &context, &plan, &restored)?;
-    let kept = restored.files.iter().filter(|file| matches!(file.action, RestoreAction::Kept(_)));
+    let kept =
+        restored.files.iter().filter(|file| matches!(file.action, RestoredFileAction::Kept(_)));
     match kept.count() as u64 {
         kept if kept > 0 && !args.dry_run => {
             let message = match kept {
@@ -117,11 +118,12 @@ fn print(
     plan: &RewindPlan,
     restored: &FileRestoration,
 ) -> CommandResult {
-    let is_changed = restored.files.iter().any(|it| !matches!(it.action, RestoreAction::Kept(_)));
+    let is_changed =
+        restored.files.iter().any(|it| !matches!(it.action, RestoredFileAction::Kept(_)));
     if args.json {
         let files = restored.files.iter().map(|file| {
             let reason = match &file.action {
-                RestoreAction::Kept(why) => Some(why),
+                RestoredFileAction::Kept(why) => Some(why),
                 _ => None,
             };
             json!({ "path": file.path, "action": word(&file.action), "reason": reason })
@@ -138,7 +140,7 @@ fn print(
     for file in &restored.files {
         let path = output::reveal_hidden(&file.path);
         output::print_line(match &file.action {
-            RestoreAction::Kept(why) => format!("{:<8}  {path}: {why}", word(&file.action)),
+            RestoredFileAction::Kept(why) => format!("{:<8}  {path}: {why}", word(&file.action)),
             action => format!("{:<8}  {path}", word(action)),
         })?;
     }
@@ -159,11 +161,11 @@ fn print(
     Ok(())
 }
 
-fn word(action: &RestoreAction) -> &'static str {
+fn word(action: &RestoredFileAction) -> &'static str {
     match action {
-        RestoreAction::Created => "created",
-        RestoreAction::Replaced => "replaced",
-        RestoreAction::Removed => "removed",
-        RestoreAction::Kept(_) => "kept",
+        RestoredFileAction::Created => "created",
+        RestoredFileAction::Replaced => "replaced",
+        RestoredFileAction::Removed => "removed",
+        RestoredFileAction::Kept(_) => "kept",
     }
 }
