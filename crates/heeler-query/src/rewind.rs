@@ -2,9 +2,9 @@
 //!
 //! Nothing is changed here: the caller restores the files with the plan.
 
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8PathBuf;
 use heeler_model::{AgentSessionId, Session};
-use heeler_store::history::{load_history, snapshots};
+use heeler_store::history::snapshots;
 use heeler_workspace::{CommitId, SnapshotName, SnapshotStore, WorkTree};
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -14,9 +14,6 @@ use crate::{FleetReader, QueryError, sessions};
 
 /// First part of the names of states that were recorded before files were restored.
 const STATE_PREFIX: &str = "rewind-";
-
-/// Number of messages that are read at once to find an entry.
-const MESSAGES_AT_ONCE: usize = 200;
 
 /// State of the files to restore.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,7 +98,9 @@ impl FleetReader {
             }
             RewindTarget::Message(_) | RewindTarget::Entry(_) => {
                 let number = match target {
-                    RewindTarget::Entry(entry) => find_message(&log, *entry)?,
+                    RewindTarget::Entry(entry) => {
+                        sessions::find_last_message(&log, |it| it.uuid == Some(*entry))?
+                    }
                     RewindTarget::Message(number) => Some(*number),
                     _ => None,
                 };
@@ -202,20 +201,4 @@ fn state_name(name: &SnapshotName) -> &str {
 
 fn is_state(name: &SnapshotName) -> bool {
     state_name(name).starts_with(STATE_PREFIX)
-}
-
-/// Returns the number of the message that ends with an entry.
-fn find_message(log: &Utf8Path, entry: Uuid) -> Result<Option<u64>, QueryError> {
-    let mut before = None;
-    loop {
-        // From the end, because the turn that is taken back is the last one.
-        let page = load_history(log, None, before, MESSAGES_AT_ONCE)?;
-        if let Some(found) = page.messages.iter().rev().find(|it| it.uuid == Some(entry)) {
-            return Ok(Some(found.number));
-        }
-        before = page.messages.first().map(|first| first.number);
-        if before.is_none_or(|number| number <= 1) {
-            return Ok(None);
-        }
-    }
 }

@@ -489,12 +489,19 @@ fn last_common_message(job: &Utf8Path, session: &Utf8Path) -> Result<Option<u64>
     // A job's last message is near its end, so the whole transcript is not read.
     let rows = read_tail(job, JOB_ROWS)?.records;
     let uuids: Vec<uuid::Uuid> = rows.iter().filter_map(|row| uuid(&row.text)).collect();
-    let is_of_job = |message: &HistoryMessage| message.uuid.is_some_and(|it| uuids.contains(&it));
+    find_last_message(session, |message| message.uuid.is_some_and(|it| uuids.contains(&it)))
+}
+
+/// Returns the number of the last message of a transcript for which `is_wanted` returns true.
+pub(crate) fn find_last_message(
+    log: &Utf8Path,
+    is_wanted: impl Fn(&HistoryMessage) -> bool,
+) -> Result<Option<u64>, QueryError> {
     let mut before = None;
     loop {
-        // From the end, because the last common message is usually one of the last.
-        let page = load_history(session, None, before, MESSAGES_AT_ONCE)?;
-        if let Some(found) = page.messages.iter().rev().find(|message| is_of_job(message)) {
+        // From the end, because the wanted message is usually one of the last.
+        let page = load_history(log, None, before, MESSAGES_AT_ONCE)?;
+        if let Some(found) = page.messages.iter().rev().find(|message| is_wanted(message)) {
             return Ok(Some(found.number));
         }
         before = page.messages.first().map(|first| first.number);
