@@ -14,6 +14,9 @@ pub const COMPARED_ROWS_MAX: usize = 20_000;
 /// Limit on different tools of a job that are counted. Names of tools are chosen by agents.
 const TOOLS_MAX: usize = 200;
 
+/// Limit on the characters of a tool's name.
+const TOOL_CHARS_MAX: usize = 100;
+
 /// Job in a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparedJob {
@@ -52,9 +55,9 @@ impl ComparedJob {
     fn add(&mut self, row: &JobRow) {
         match row.kind() {
             JobRowKind::ToolCall { tool, .. } => {
-                let is_known = self.tools.contains_key(tool);
-                if is_known || self.tools.len() < TOOLS_MAX {
-                    *self.tools.entry(tool.to_owned()).or_default() += 1;
+                let tool: String = tool.chars().take(TOOL_CHARS_MAX).collect();
+                if self.tools.contains_key(&tool) || self.tools.len() < TOOLS_MAX {
+                    *self.tools.entry(tool).or_default() += 1;
                 }
             }
             JobRowKind::Assistant => {

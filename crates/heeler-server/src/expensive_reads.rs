@@ -33,7 +33,7 @@ const BUSY_RETRY_AFTER: Duration = Duration::from_secs(5);
 /// Kind of an expensive read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ExpensiveReadKind {
-    /// Searches transcripts.
+    /// Searches transcripts, or reads those of two jobs.
     Search,
     /// Compares snapshots.
     Diff,

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use crate::caller::RequestCaller;
 use crate::dashboard::page_context::{HtmlPage, PageContext, PageResult};
 use crate::dashboard::page_params::{TranscriptPageParams, empty_if_not_found};
+use crate::expensive_reads::ExpensiveReadKind;
 use crate::extractors::{PathParams, QueryParams};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
@@ -90,8 +91,14 @@ pub(super) async fn compare_page(
     QueryParams(params): QueryParams<JobComparisonParams>,
 ) -> PageResult {
     let context = PageContext::load(app, &caller).await;
-    let load = move |records: &FleetReader| load_comparison(records, &id, params.with.trim());
-    context.render(load, job_compare::page).await
+    let frame = context.frame.clone();
+    let load = move |records: &FleetReader| {
+        let view = load_comparison(records, &id, params.with.trim())?;
+        Ok(HtmlPage(job_compare::page(&frame, &view)))
+    };
+    // It reads long transcripts, so only a few run at once.
+    let page = context.app.read_expensive(ExpensiveReadKind::Search, load).await;
+    page.map_err(|problem| context.page_error(problem))
 }
 
 fn load_comparison(
