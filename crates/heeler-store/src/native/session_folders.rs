@@ -62,7 +62,10 @@ pub(super) fn session_folders(
 ) -> Vec<NativeSessionCandidate> {
     let Some(layout) = layout(program) else { return Vec::new() };
     let sessions: Vec<Utf8PathBuf> = match layout.has_projects {
-        true => folders(folder).flat_map(|project| folders(&project)).collect(),
+        true => {
+            let all = folders(folder).flat_map(|project| folders(&project));
+            all.take(NATIVE_FILES_MAX).collect()
+        }
         false => folders(folder).collect(),
     };
     let candidate = |session: &Utf8PathBuf| candidate(program, &layout, session);
