@@ -153,22 +153,15 @@ impl SnapshotOperation<'_> {
         let mut writes: Vec<&mut RestoreStep> =
             steps.iter_mut().filter(|step| step.is_write()).collect();
         let wanted: String =
-            writes.iter().filter_map(|step| step.content()).fold(String::new(), |mut list, oid| {
-                list.push_str(&oid.hex());
-                list.push('\n');
-                list
-            });
+            writes.iter().filter_map(|step| step.content()).map(|oid| oid.hex() + "\n").collect();
         let mut feed = |to: &mut dyn Write| to.write_all(wanted.as_bytes());
         let mut read = |out: &mut dyn Read| {
             let mut out = BufReader::new(out);
             writes.iter_mut().try_for_each(|step| write_next(&mut out, &target, step))
         };
         self.git(&["cat-file", "--batch"])?.read(GitInput::Write(&mut feed), &mut read)?;
-        sync_file_system(&tree.top).map_err(io_at("sync", &tree.top))?;
-        drop(target);
-        // Dropped, not completed: the folder is removed with its note.
-        drop(drafts);
-        Ok(())
+        // The directory for drafts is removed with its note when it is dropped.
+        sync_file_system(&tree.top).map_err(io_at("sync", &tree.top))
     }
 }
 
