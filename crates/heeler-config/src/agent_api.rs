@@ -65,7 +65,7 @@ impl AgentApiHosts {
         Some(if own.is_beyond(&usual) { own } else { usual })
     }
 
-    /// Returns the hosts of a known agent's default API, or of the one that it is told to use.
+    /// Returns the hosts of a known agent's default API, or of the API that its variable chooses.
     fn of_known(known: &KnownAgent, env: &EnvVars) -> AgentApiHosts {
         let chosen = known.provider.and_then(|provider| {
             let value = env.get().get(provider.variable)?;

@@ -44,7 +44,7 @@ fn header(line: &str) -> Option<(HeaderName, HeaderValue)> {
     Some((name.trim().parse().ok()?, HeaderValue::from_str(value.trim()).ok()?))
 }
 
-/// Checks that nobody without the secret has signed a call.
+/// Checks that a call without a signature by the secret is refused.
 fn check_refusal(headers: &HeaderMap, body: &[u8], now: Timestamp) {
     let _early = is_well_formed(headers, now);
     assert!(verify(SECRET, headers, body, now).is_none(), "a forged signature is accepted");

@@ -82,7 +82,7 @@ fn a_card_that_a_killed_daemon_left_is_finished_by_the_next_one() {
     assert!(fake.calls("chat.startStream").is_empty(), "a direct conversation is no thread");
 }
 
-/// A job as `WAITS` that also waits for a file, and goes on with its work.
+/// A job like `WAITS`. It also waits for a file, and then continues its work.
 const GROWS: &str = "{run: 'echo found it'}, {say: 'Half done. <!channel>'}, {run: 'until [ -e more ]; do sleep 0.02; done; echo went on'}, {run: 'read line < gate'}, {say: 'All done: {prompt}'}";
 
 /// Settings with a card and all of its content.
