@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::Shutdown;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
@@ -19,7 +20,11 @@ use crate::meter::ActivityMeter;
 const BUFFER_BYTES: usize = 16 << 10;
 
 /// Wanted capacity of a pipe, in bytes. The kernel may give less.
-const PIPE_BYTES: usize = 512 << 10;
+const PIPE_BYTES: usize = 256 << 10;
+
+/// Wanted send buffer of a Unix socket that transfers much, in bytes. The kernel may give less. With its
+/// default of 208 KiB, both sides often wait for each other.
+const SEND_BUFFER_BYTES: usize = 512 << 10;
 
 /// Socket whose readiness is awaited.
 pub(crate) trait RelaySocket: AsFd {
@@ -29,6 +34,9 @@ pub(crate) trait RelaySocket: AsFd {
         interest: Interest,
         operation: impl FnMut() -> io::Result<R>,
     ) -> impl Future<Output = io::Result<R>>;
+
+    /// Prepares the socket for much data that will be written to it.
+    fn prepare_for_bulk(&self) {}
 }
 
 impl RelaySocket for UnixStream {
@@ -38,6 +46,11 @@ impl RelaySocket for UnixStream {
         operation: impl FnMut() -> io::Result<R>,
     ) -> io::Result<R> {
         self.async_io(interest, operation).await
+    }
+
+    fn prepare_for_bulk(&self) {
+        // A small buffer works too. The kernel adapts those of TCP itself.
+        let _ = set_socket_send_buffer_size(self, SEND_BUFFER_BYTES);
     }
 }
 
@@ -59,6 +72,7 @@ pub(crate) async fn pump(
 ) -> io::Result<()> {
     let is_bulk = copy_until_bulk(from, to, meter).await?;
     if is_bulk {
+        to.prepare_for_bulk();
         // Without free file descriptors for a pipe, the buffer still works.
         match RelayPipe::open() {
             Ok(pipe) => pipe.transfer(from, to, meter).await?,
