@@ -82,13 +82,8 @@ impl ChatSocket {
 
     /// Waits for the next message, for about this time.
     pub fn receive(&mut self, wait: Duration) -> SocketInput {
-        if self.wait != wait {
-            // The system takes zero for no limit.
-            let limit = wait.max(Duration::from_millis(1));
-            if let Err(error) = self.socket.get_ref().tcp().set_read_timeout(Some(limit)) {
-                return self.lost(&error.to_string());
-            }
-            self.wait = wait;
+        if let Err(error) = self.set_wait(wait) {
+            return self.lost(&error.to_string());
         }
         match self.socket.read() {
             Ok(message) => {
@@ -103,6 +98,20 @@ impl ChatSocket {
             Err(WireError::ConnectionClosed | WireError::AlreadyClosed) => self.closed(None),
             Err(error) => self.lost(&wire_failure(&error)),
         }
+    }
+
+    /// Limits the next reads; zero takes only what is here. The system rounds other limits up to ticks of
+    /// its clock, which are several milliseconds.
+    fn set_wait(&mut self, wait: Duration) -> io::Result<()> {
+        if self.wait != wait {
+            let tcp = self.socket.get_ref().tcp();
+            tcp.set_nonblocking(wait.is_zero())?;
+            if !wait.is_zero() {
+                tcp.set_read_timeout(Some(wait))?;
+            }
+            self.wait = wait;
+        }
+        Ok(())
     }
 
     /// Returns the time of the last sign of life.
@@ -128,6 +137,10 @@ impl ChatSocket {
     }
 
     fn send(&mut self, message: Message) -> Result<(), String> {
+        if self.wait.is_zero() {
+            // The message waits for space in the system's buffer.
+            self.set_wait(STEP_TIMEOUT).map_err(|error| error.to_string())?;
+        }
         let host = &self.host;
         self.socket
             .send(message)
@@ -268,5 +281,33 @@ mod tests {
         // Nothing listens there.
         let error = ChatSocket::connect("ws://127.0.0.1:1/?ticket=secret").unwrap_err();
         assert!(error.contains("127.0.0.1") && !error.contains("secret"), "{error}");
+    }
+    #[test]
+    fn without_a_wait_only_messages_that_are_here_are_read() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("ws://{}/", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let mut socket = tungstenite::accept(listener.accept().unwrap().0).unwrap();
+            socket.send(Message::text("one")).unwrap();
+            let answer = socket.read().unwrap().into_text().unwrap();
+            socket.send(Message::text("two")).unwrap();
+            assert_eq!(answer.len(), MESSAGE_BYTES_MAX / 2, "larger than the system's buffers");
+            socket
+        });
+        let mut socket = ChatSocket::connect(&address).unwrap();
+        let mut received = || socket.receive(Duration::from_secs(10));
+        assert!(matches!(received(), SocketInput::Text(text) if text == "one"));
+        assert!(matches!(socket.receive(Duration::ZERO), SocketInput::Silence));
+        socket.send_text("x".repeat(MESSAGE_BYTES_MAX / 2)).unwrap();
+        let _open = server.join().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let text = loop {
+            match socket.receive(Duration::ZERO) {
+                SocketInput::Text(text) => break text,
+                SocketInput::Silence => assert!(Instant::now() < deadline, "nothing came"),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(text, "two");
     }
 }

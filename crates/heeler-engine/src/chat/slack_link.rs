@@ -5,7 +5,9 @@
 //! the first is served until it is closed. After a time without any socket, the messages of that time
 //! are read from the channels. Start at [`run_slack`].
 
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel,
+};
 use std::time::{Duration, Instant};
 
 use heeler_connect::{
@@ -22,7 +24,7 @@ use crate::fault::{self, FaultPoint};
 /// Wait for a frame on the only socket while nothing else is to do.
 const IDLE_WAIT: Duration = Duration::from_millis(200);
 
-/// Wait for a frame while replies or other sockets are looked at in turn.
+/// Wait for a reply, or for a frame while several sockets are looked at in turn.
 const BUSY_WAIT: Duration = Duration::from_millis(3);
 
 /// Silence after which a sign of life is asked for.
@@ -137,9 +139,7 @@ impl SlackLink {
         while !self.worker.is_stopped() {
             self.open_socket();
             self.take_opened();
-            let is_busy = self.opening.is_some()
-                || self.sockets.len() > 1
-                || self.sockets.iter().any(|it| !it.pending.is_empty());
+            let is_busy = self.opening.is_some() || self.sockets.len() > 1;
             let wait = if is_busy { BUSY_WAIT } else { IDLE_WAIT };
             if self.sockets.is_empty() {
                 self.worker.rest_for(BUSY_WAIT);
@@ -231,9 +231,9 @@ impl SlackLink {
         }
     }
 
-    /// Reads frames of a socket.
+    /// Reads frames of a socket. Waits for the first one, unless replies are awaited.
     fn serve(&mut self, place: usize, wait: Duration) {
-        let mut wait = wait;
+        let mut wait = if self.sockets[place].pending.is_empty() { wait } else { Duration::ZERO };
         while self.sockets[place].pending.len() < PENDING_MAX {
             match self.sockets[place].socket.receive(wait) {
                 SocketInput::Text(text) => self.take_frame(place, &text),
@@ -245,7 +245,7 @@ impl SlackLink {
                 }
             }
             // The first frame may come late; those behind it are here already.
-            wait = Duration::from_millis(1);
+            wait = Duration::ZERO;
         }
     }
 
@@ -289,18 +289,19 @@ impl SlackLink {
         self.open_at = Instant::now() + PAUSE_MAX;
     }
 
-    /// Acknowledges the envelopes with recorded events.
+    /// Acknowledges the envelopes with recorded events. Waits a moment for the first one.
     fn settle(&mut self, place: usize) {
         let pending = std::mem::take(&mut self.sockets[place].pending);
         let mut is_recorded = false;
+        let mut wait = BUSY_WAIT;
         for envelope in pending {
-            let answer = match envelope.reply.try_recv() {
-                Err(TryRecvError::Empty) => {
+            let answer = match envelope.reply.recv_timeout(std::mem::take(&mut wait)) {
+                Err(RecvTimeoutError::Timeout) => {
                     self.sockets[place].pending.push(envelope);
                     continue;
                 }
                 Ok(answer) => answer.map(super::link_worker::done_message),
-                Err(TryRecvError::Disconnected) => wait_for_record(&envelope.reply),
+                Err(RecvTimeoutError::Disconnected) => wait_for_record(&envelope.reply),
             };
             if !is_recorded {
                 is_recorded = true;
