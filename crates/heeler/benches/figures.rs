@@ -12,6 +12,8 @@ mod api;
 mod chat;
 #[path = "figures/daemon.rs"]
 mod daemon;
+#[path = "figures/hosts.rs"]
+mod hosts;
 #[path = "figures/isolation.rs"]
 mod isolation;
 #[path = "figures/jobs.rs"]
@@ -145,6 +147,9 @@ fn main() {
     }
     if wants("links") {
         figures.extend(links::figures(&bench));
+    }
+    if wants("hosts") {
+        figures.extend(hosts::figures(&bench));
     }
     if wants("isolation") {
         figures.extend(isolation::figures(&bench));

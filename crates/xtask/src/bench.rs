@@ -32,7 +32,8 @@ fn alternatives() -> Result<PathBuf> {
     // An interrupted installation leaves directories that do not work, so loading them is tried.
     let works = format!(
         "require('{prefix}/node_modules/better-sqlite3')(':memory:'); \
-         require('{prefix}/node_modules/fastify'); require('{prefix}/node_modules/@slack/bolt')"
+         require('{prefix}/node_modules/fastify'); require('{prefix}/node_modules/@slack/bolt'); \
+         require('{prefix}/node_modules/graphile-worker'); require('{prefix}/node_modules/pg')"
     );
     if !succeeds(&["node", "-e", &works]) {
         // Debian's and the vendor's packages keep Node's headers here; without them a build of

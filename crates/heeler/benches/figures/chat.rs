@@ -111,8 +111,10 @@ impl Screen {
         children.split_whitespace().next().and_then(|pid| pid.parse().ok()).map_or(0, memory)
     }
 
+    /// Ends it with these keys, unless it has ended.
     fn leave(mut self, keys: &[u8]) {
-        self.press(keys);
+        let keyboard = self.script.stdin.as_mut().expect("it was asked for");
+        drop(keyboard.write_all(keys));
         self.script.wait().expect("it was started");
     }
 }

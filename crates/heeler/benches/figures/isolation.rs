@@ -9,12 +9,21 @@ use std::time::{Duration, Instant};
 
 use heeler_config::EgressRules;
 use heeler_egress::{EgressLimits, EgressOptions, EgressProxy, SystemNetwork};
+use heeler_testkit::{MessagesApi, claude};
+use jiff::Timestamp;
+use serde_json::json;
 
+use crate::scene::{Daemon, Scene, Side, agent_name};
 use crate::{Amount, Bench, Figure, Goal, runs};
 
 const BULK_BYTES: u64 = 1 << 30;
 const BUFFER_BYTES: usize = 256 << 10;
-const ROUNDS: usize = 5;
+const STARTS: usize = 40;
+const CLAUDE_STARTS: usize = 9;
+/// Time in which a turn of claude ends.
+const CLAUDE_REST: Duration = Duration::from_secs(3);
+/// Transfers of each side.
+const ROUNDS: usize = 11;
 const ROUND_TRIPS: usize = 5_000;
 
 /// First byte of a client: the server sends bulk data, or returns each byte.
@@ -22,9 +31,110 @@ const BULK: u8 = b'b';
 const ECHO: u8 = b'e';
 
 pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
-    let mut figures = runs::sandbox_figures(bench);
+    let mut figures = Vec::from(start_figures(bench));
+    figures.extend(claude_figures(bench));
+    figures.extend(runs::sandbox_figures(bench));
     figures.extend(runs::container_figures(bench));
     figures.extend(proxy_figures());
+    figures
+}
+
+/// Two fleets with the same config, one of which has sandboxes.
+fn fleets<'a>(
+    bench: &'a Bench,
+    name: &str,
+    config: impl Fn(&Scene<'_>, &str) -> String,
+) -> [Scene<'a>; 2] {
+    ["off", "true"].map(|sandbox| {
+        let scene = Scene::new(bench, &format!("{name}-{sandbox}"), STARTS, |_| String::new());
+        let config = config(&scene, sandbox);
+        std::fs::write(scene.root.join("heeler.yaml"), config).expect("disk has space");
+        scene
+    })
+}
+
+/// Returns the median times of both fleets, and their figures: the ratio, and the difference.
+fn compare(
+    what: &str,
+    rounds: usize,
+    fleets: &[Scene<'_>; 2],
+    measure: impl Fn(&Scene<'_>, usize) -> Duration,
+) -> [Figure; 2] {
+    let mut times = [Vec::new(), Vec::new()];
+    // In turn, so that a change of the machine's load affects both.
+    for number in 0..rounds {
+        for (scene, times) in fleets.iter().zip(&mut times) {
+            times.push(measure(scene, number));
+        }
+    }
+    let [open, confined] = times.map(median);
+    [
+        Figure {
+            what: format!("`heeler trigger` to {what}, sandboxed"),
+            ours: confined.into(),
+            goal: Goal::TimesFaster(1.0 / 1.3),
+            alternative: Some(("without a sandbox".to_owned(), open.into())),
+        },
+        Figure {
+            what: "the same: added by the sandbox".to_owned(),
+            ours: confined.saturating_sub(open).into(),
+            goal: Goal::AtMost(Duration::from_millis(30).into()),
+            alternative: None,
+        },
+    ]
+}
+
+fn trigger(scene: &Scene<'_>, agent: &str) {
+    let output = scene.heeler().args(["trigger", agent, "--detach"]).output();
+    let output = output.expect("the program was built");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// From `heeler trigger` to the start of an agent that does nothing else.
+fn start_figures(bench: &Bench) -> [Figure; 2] {
+    let fleets = fleets(bench, "isolation-start", |scene, sandbox| {
+        let config = std::fs::read_to_string(scene.root.join("heeler.yaml"));
+        let placed = "    working_directory: work\n";
+        let sandboxed = format!("{placed}    sandbox: {sandbox}\n");
+        config.expect("the scene has a config").replace(placed, &sandboxed)
+    });
+    let daemons = fleets.each_ref().map(|scene| scene.start(Side::Ours));
+    let figures = compare("start of an agent", STARTS, &fleets, |scene, number| {
+        let before = Timestamp::now();
+        trigger(scene, &agent_name(number));
+        let (_, started) = scene.await_starts(number + 1).pop().expect("it started");
+        Duration::try_from(started.duration_since(before)).unwrap_or_default()
+    });
+    daemons.into_iter().for_each(Daemon::stop);
+    figures
+}
+
+/// From `heeler trigger` to the first request of the real claude to its model.
+fn claude_figures(bench: &Bench) -> [Figure; 2] {
+    let api = MessagesApi::start();
+    let fleets = fleets(bench, "isolation-claude", |_, sandbox| {
+        let agent = json!({
+            "name": "lead", "runtime": "sdk", "claude_path": claude(), "setting_sources": [],
+            "working_directory": "work", "sandbox": sandbox == "true", "prompt": "Say hello.",
+        });
+        json!({ "agents": [agent] }).to_string()
+    });
+    let daemons = fleets.each_ref().map(|scene| {
+        let mut heeler = scene.heeler();
+        heeler.args(["start", "--in-background"]).env("ANTHROPIC_BASE_URL", api.url());
+        heeler.env("ANTHROPIC_API_KEY", "sk-ant-a-key-of-the-benchmark");
+        heeler.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
+        scene.start_heeler(heeler)
+    });
+    let figures = compare("the first request of claude", CLAUDE_STARTS, &fleets, |scene, _| {
+        let (seen, before) = (api.messages().len(), Instant::now());
+        trigger(scene, "lead");
+        api.wait_for_messages(seen + 1);
+        let time = before.elapsed();
+        std::thread::sleep(CLAUDE_REST);
+        time
+    });
+    daemons.into_iter().for_each(Daemon::stop);
     figures
 }
 

@@ -23,7 +23,7 @@ use crate::agent::{self, moment};
 use crate::{Amount, Bench, Figure, Goal, memory};
 
 const STARTS: usize = 40;
-const CONTAINER_STARTS: usize = 10;
+const CONTAINER_STARTS: usize = 20;
 const SPOKEN: u32 = 3_000;
 const PAUSE: Duration = Duration::from_millis(1);
 const FLOOD: u64 = 200_000;
@@ -277,14 +277,8 @@ pub(crate) fn sandbox_figures(bench: &Bench) -> Vec<Figure> {
         Figure {
             what: "runner start to start of a sandboxed agent".to_owned(),
             ours: confined.into(),
-            goal: Goal::TimesFaster(1.0 / 1.3),
+            goal: Goal::None,
             alternative: Some(("without a sandbox".to_owned(), open.into())),
-        },
-        Figure {
-            what: "added by the sandbox".to_owned(),
-            ours: confined.saturating_sub(open).into(),
-            goal: Goal::AtMost(Duration::from_millis(30).into()),
-            alternative: None,
         },
         Figure {
             what: "memory of runner, proxy and first process (RssAnon)".to_owned(),

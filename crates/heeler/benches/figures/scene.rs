@@ -61,7 +61,7 @@ impl<'a> Scene<'a> {
             std::fs::create_dir_all(root.join(folder)).expect("disk has space");
         }
         let program = std::env::current_exe().expect("this program has a path");
-        let note = format!("{}='note {root}/starts", agent::VARIABLE);
+        let note = format!("{}='note {root}/work/starts", agent::VARIABLE);
         let mut text = String::from("version: 1\nqueue: {max: 100000}\nagents:\n");
         for number in 0..agents {
             let (name, schedules) = (agent_name(number), schedules(number));
@@ -100,7 +100,7 @@ impl<'a> Scene<'a> {
 
     /// Starts one of the two, and waits until it is ready.
     pub(crate) fn start(&self, side: Side) -> Daemon {
-        drop(std::fs::remove_file(self.root.join("starts")));
+        drop(std::fs::remove_file(self.root.join("work/starts")));
         let node_socket = self.sockets().join("node.sock");
         let command = match side {
             Side::Ours | Side::OursOnTheWeb => {
@@ -118,11 +118,17 @@ impl<'a> Scene<'a> {
                 node
             }
         };
-        let mut daemon = self.start_program(command, node_socket);
-        if side != Side::Node {
-            let file = DaemonFile::read(&self.dir()).expect("it can be read");
-            daemon.socket = file.expect("it is there when the daemon is ready").socket;
+        match side {
+            Side::Node => self.start_program(command, node_socket),
+            Side::Ours | Side::OursOnTheWeb => self.start_heeler(command),
         }
+    }
+
+    /// Starts our program as a daemon.
+    pub(crate) fn start_heeler(&self, command: Command) -> Daemon {
+        let mut daemon = self.start_program(command, Utf8PathBuf::new());
+        let file = DaemonFile::read(&self.dir()).expect("it can be read");
+        daemon.socket = file.expect("it is there when the daemon is ready").socket;
         daemon
     }
 
@@ -140,7 +146,7 @@ impl<'a> Scene<'a> {
 
     /// Returns when each agent started that did, in order.
     pub(crate) fn starts(&self) -> Vec<(String, Timestamp)> {
-        let text = std::fs::read_to_string(self.root.join("starts")).unwrap_or_default();
+        let text = std::fs::read_to_string(self.root.join("work/starts")).unwrap_or_default();
         let read = |line: &str| {
             let (nanos, agent) = line.split_once(' ')?;
             Some((agent.to_owned(), Timestamp::from_nanosecond(nanos.parse().ok()?).ok()?))
@@ -179,10 +185,13 @@ impl Daemon {
         memory(self.process.id())
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).expect("it runs");
+    }
+
     /// Ends it; its jobs go on.
     pub(crate) fn stop(mut self) {
-        let pid = Pid::from_child(&self.process);
-        kill_process(pid, Signal::TERM).expect("it runs");
+        self.signal(Signal::TERM);
         self.process.wait().expect("it was started");
     }
 

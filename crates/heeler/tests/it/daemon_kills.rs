@@ -21,6 +21,7 @@ use heeler_testkit::{ProofSettings, WAIT_MAX};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::{Pid, Signal};
 use serde_json::Value as Json;
+use tempfile::NamedTempFile;
 
 use crate::fleet::Fleet;
 use crate::processes::signal_if;
@@ -50,6 +51,8 @@ pub(crate) struct Herd {
     pub(crate) env: Vec<(&'static str, String)>,
     /// What runs wait at.
     gate: File,
+    /// Standard error of its daemons.
+    errors: NamedTempFile,
 }
 
 /// One daemon, from its start to its death.
@@ -119,7 +122,7 @@ impl Herd {
         rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         // Opened for both, so that nobody waits for the other end.
         let gate = File::options().read(true).write(true).open(path).unwrap();
-        Herd { fleet, env: Vec::new(), gate }
+        Herd { fleet, env: Vec::new(), gate, errors: NamedTempFile::new().unwrap() }
     }
 
     /// Lets all runs go on that wait, and those that come.
@@ -143,8 +146,15 @@ impl Herd {
     /// Starts a daemon.
     pub(crate) fn start(&self, args: &[&str]) -> Life {
         let mut command = self.command("start");
-        let child = command.args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        // All daemons write at one position, so their lines follow each other.
+        let errors = self.errors.as_file().try_clone().unwrap();
+        let child = command.args(args).stdout(Stdio::null()).stderr(errors).spawn();
         Life { child: child.unwrap(), is_dead: false }
+    }
+
+    /// Returns the standard error of its daemons, for the message of a test that fails.
+    pub(crate) fn errors(&self) -> String {
+        std::fs::read_to_string(self.errors.path()).unwrap()
     }
 
     /// Starts a daemon that lives, and connects to it.

@@ -121,6 +121,19 @@ impl StormHost {
             self.life = self.herd.start(&[]);
         }
     }
+
+    /// Heals the host until its daemon can be talked to.
+    fn wait_until_up(&mut self, seed: u64) {
+        let deadline = Instant::now() + WAIT_MAX;
+        loop {
+            self.heal();
+            if self.herd.connect(&mut self.life).is_some() {
+                return;
+            }
+            let errors = || self.herd.errors();
+            assert!(Instant::now() < deadline, "{} is down (seed {seed}): {}", self.name, errors());
+        }
+    }
 }
 
 /// Rows that were shown on any host, by job.
@@ -294,13 +307,7 @@ impl StormFleet {
 
     /// Heals all hosts, waits for the end of all jobs, and checks them.
     fn settle_and_check(&mut self, seed: u64) {
-        wait_for("all hosts", || {
-            let is_up = |host: &mut StormHost| {
-                host.heal();
-                host.herd.connect(&mut host.life).is_some()
-            };
-            self.hosts.iter_mut().all(is_up).then_some(())
-        });
+        self.hosts.iter_mut().for_each(|host| host.wait_until_up(seed));
         wait_for("a leader", || leader(&self.hosts[0].herd));
         self.told.extend(self.callers.drain(..).map(|caller| caller.join().unwrap()));
         wait_for("the end of all jobs", || {
