@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn rows_of_a_native_session_are_shown_up_to_a_limit() {
-        let rows = b"{\"type\":\"user\",\"message\":{\"content\":\"Hi.\"}}\n";
+        let rows = b"{\"type\":\"user\",\"uuid\":\"00000000-0000-4000-8000-000000000001\",\"message\":{\"content\":\"Hi.\"}}\n";
         let page = MessageListQuery { before: None, limit: 9 };
         let size = rows.len() as u64;
         let past = read_rows(&rows[..], &page, size).ok().flatten().unwrap();
