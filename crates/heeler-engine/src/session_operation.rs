@@ -73,6 +73,9 @@ pub struct AdoptedSession {
     pub working_directory: Option<Utf8PathBuf>,
     /// Number of snapshots that were imported.
     pub snapshots: u64,
+    /// The agent program has no native session of it here, so a fork gives its messages as text.
+    #[serde(default)]
+    pub as_text: bool,
 }
 
 /// Reply: a session that should have been removed but was kept.

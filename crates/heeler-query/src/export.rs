@@ -8,16 +8,18 @@ use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::redact::SecretRedactor;
-use heeler_model::{Session, iso_millis};
+use heeler_model::{Session, error_chain, iso_millis};
 use heeler_store::bundle::{
     self, BundleChecksums, BundleContents, BundleExportError, BundleRepository, NativeSessionFile,
 };
 use heeler_store::history::{TranscriptSnapshotEntry, snapshots};
+use heeler_store::native::{self, NativeProgram, PortableNativeSession};
 use heeler_store::{JobCursor, StoreReader};
 use heeler_workspace::{CommitId, SnapshotError, SnapshotName, SnapshotStore};
 use serde_json::{Value, json};
 
 use crate::diff::no_snapshot;
+use crate::fleet_reader::QueryContext;
 use crate::{FleetReader, QueryError, sessions};
 
 /// Number of jobs read per query.
@@ -39,10 +41,14 @@ pub struct SessionExport {
     pub snapshots: u64,
     /// Number of snapshots in the transcript that no longer exist.
     pub snapshots_missing: u64,
+    /// Reason that the native session of a program besides Claude Code is not exported.
+    pub native_omitted: Option<String>,
     jobs: Vec<Value>,
     log: Option<Utf8PathBuf>,
-    /// The native session file.
+    /// Claude's native session file.
     native_file: Option<Utf8PathBuf>,
+    /// Native session of another program.
+    native_session: Option<PortableNativeSession>,
     repositories: Vec<RepositorySnapshots>,
     redactor: SecretRedactor,
 }
@@ -65,6 +71,7 @@ impl SessionExport {
             jobs: &self.jobs,
             log: self.log.as_deref(),
             native_file: self.native_file.as_deref().map(|path| NativeSessionFile { path, fork }),
+            native_session: self.native_session.as_ref(),
             workspace: self.repositories.iter().map(repository).collect(),
             redactor: &self.redactor,
         };
@@ -120,7 +127,7 @@ fn repository((from, named): &RepositorySnapshots) -> BundleRepository<'_> {
 
 impl FleetReader {
     /// Locates the content of a session: its record, its jobs, its transcript and its native
-    /// session file.
+    /// session.
     pub fn export(&self, id: &str, files: SnapshotInclusion) -> Result<SessionExport, QueryError> {
         let known = self.context();
         let reader = self.reader()?;
@@ -133,10 +140,20 @@ impl FleetReader {
         let native_id = source.or(session.agent_session_id.as_ref());
         let native_file =
             native_id.and_then(|id| known.read_context()?.native_session_file(&session, id));
+        let log = self.session_transcript_path(&known, &session);
+        let (native_session, native_omitted) =
+            match log.as_deref().map(|log| find_native_session(&known, &session, log)) {
+                Some(Ok(found)) => (found, None),
+                // Reading the session elsewhere is useful too.
+                Some(Err(reason)) => (None, Some(reason)),
+                None => (None, None),
+            };
         let mut export = SessionExport {
             jobs,
-            log: self.session_transcript_path(&known, &session),
+            log,
             native_file: native_file.filter(|file| file.is_file()),
+            native_session,
+            native_omitted,
             redactor: SecretRedactor::new(&known.secrets()),
             repositories: Vec::new(),
             snapshots: 0,
@@ -148,6 +165,30 @@ impl FleetReader {
         }
         Ok(export)
     }
+}
+
+/// Finds the native session that the last run of a transcript used, or the reason that it is not
+/// exported. `None` if there is none besides Claude's.
+fn find_native_session(
+    known: &QueryContext,
+    session: &Session,
+    log: &Utf8Path,
+) -> Result<Option<PortableNativeSession>, String> {
+    // A fork that has not started has the transcript of its source, and no native session yet.
+    if session.fork.is_some() {
+        return Ok(None);
+    }
+    let opened = native::last_opened(log).map_err(|error| error_chain(&error))?;
+    let Some((agent, id)) = opened else { return Ok(None) };
+    let mut programs = NativeProgram::ALL.into_iter();
+    let program = programs.find(|program| program.as_str() == agent);
+    let program = program.ok_or_else(|| format!("native sessions of {agent} are not exported"))?;
+    let folder = known.read_context().and_then(|known| known.native_folder(session, program));
+    let folder = folder.ok_or_else(|| format!("the folder of {program}'s sessions is unknown"))?;
+    let directories = [&session.working_directory, &session.workspace];
+    let directories: Vec<&Utf8Path> = directories.into_iter().flatten().map(|it| &**it).collect();
+    let found = native::find_portable(&folder, &id, &directories);
+    found.map(Some).map_err(|error| error_chain(&error))
 }
 
 fn session_jobs(reader: &StoreReader, session: &Session) -> Result<Vec<Value>, QueryError> {

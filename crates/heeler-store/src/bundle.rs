@@ -26,19 +26,29 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use crate::history;
+use crate::native::PortableNativeSession;
 
-pub use install::{BundleInstallError, IMPORTED_ORIGIN, InstalledBundle, install_bundle};
+pub use install::{
+    BundleDestination, BundleInstallError, IMPORTED_ORIGIN, InstalledBundle, install_bundle,
+};
 pub use read::{BundleOpenError, SessionBundle, open};
 
 /// Value of the `format` field of every bundle.
 pub const BUNDLE_FORMAT: &str = "heeler-session";
-/// Version that is written, and the only one that is read.
-pub const BUNDLE_VERSION: u64 = 1;
+/// Newest version, of bundles with the part `native`. Earlier releases read version 1 only, so a bundle
+/// without that part has version 1. Both are read.
+pub const BUNDLE_VERSION: u64 = 2;
+/// Version of a bundle without the part `native`.
+const PLAIN_BUNDLE_VERSION: u64 = 1;
 /// Longest line of a bundle: a transcript line in which every character is escaped.
 // An escape such as `\u0000` takes six bytes for one.
 pub const BUNDLE_LINE_BYTES_MAX: u64 = 6 * LINE_BYTES_MAX as u64 + 1024;
 /// Largest session record, including the records of its jobs.
 pub const BUNDLE_HEAD_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Longest first line of the part `native`: the description of a session, in which every character is
+/// escaped.
+pub const NATIVE_HEADER_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Bytes of a workspace that one line holds.
 // A multiple of three, so that only the last chunk of a repository needs padding.
@@ -46,6 +56,7 @@ const CHUNK_BYTES: usize = 48 * 1024;
 
 const EVENTS: &str = "events";
 const OWN: &str = "own";
+const NATIVE: &str = "native";
 const WORKSPACE: &str = "workspace";
 
 /// Everything that goes into a bundle.
@@ -54,8 +65,10 @@ pub struct BundleContents<'a> {
     pub jobs: &'a [Json],
     /// Heeler's transcript of the session.
     pub log: Option<&'a Utf8Path>,
-    /// The native session file, which another machine needs to continue the session.
+    /// Claude's native session file, which another machine needs to continue the session.
     pub native_file: Option<NativeSessionFile<'a>>,
+    /// Native session of another program.
+    pub native_session: Option<&'a PortableNativeSession>,
     /// The repositories that hold the session's snapshots.
     pub workspace: Vec<BundleRepository<'a>>,
     /// Removes the fleet's secrets from everything except the workspace.
@@ -103,8 +116,11 @@ pub struct BundleChecksums {
     pub head: BundlePartChecksum,
     /// Heeler's transcript.
     pub events: BundlePartChecksum,
-    /// The native session file.
+    /// Claude's native session file.
     pub own: Option<BundlePartChecksum>,
+    /// Native session of another program. The key is absent in version 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native: Option<BundlePartChecksum>,
     /// The snapshot commits.
     pub workspace: Option<BundlePartChecksum>,
 }
@@ -156,9 +172,13 @@ pub fn write(
         .map(|native| CompleteLineReader::open_native(native, export.session))
         .transpose()?;
     let native = native.flatten();
+    let session = export.native_session;
+    let session = session.map(|it| Ok::<_, DiskError>((it, CompleteLineReader::open(&it.path)?)));
+    let session = session.transpose()?;
     let head = head(&export, log.as_ref(), native.as_ref());
     let mut out = BundleWriter { out, redactor: export.redactor };
-    out.raw(&format!("{{\"format\":\"{BUNDLE_FORMAT}\",\"version\":{BUNDLE_VERSION},\n"))?;
+    let version = if session.is_some() { BUNDLE_VERSION } else { PLAIN_BUNDLE_VERSION };
+    out.raw(&format!("{{\"format\":\"{BUNDLE_FORMAT}\",\"version\":{version},\n"))?;
     let mut sum = BundlePartHasher::default();
     for line in &head {
         sum.add(line.as_bytes(), 0);
@@ -167,11 +187,12 @@ pub fn write(
     let head = sum.finish();
     let events = out.part(EVENTS, log)?;
     let own = native.map(|native| out.part(OWN, Some(native))).transpose()?;
+    let native = session.map(|(session, lines)| out.native(session, lines)).transpose()?;
     let workspace = match export.workspace.is_empty() {
         true => None,
         false => Some(out.repositories(export.workspace)?),
     };
-    let sums = BundleChecksums { head, events, own, workspace };
+    let sums = BundleChecksums { head, events, own, native, workspace };
     out.raw(&last_line(&sums))?;
     Ok(sums)
 }
@@ -232,16 +253,40 @@ impl BundleWriter<'_> {
     ) -> Result<BundlePartChecksum, BundleExportError> {
         self.raw(&format!("\"{name}\":["))?;
         let mut sum = BundlePartHasher::default();
-        let mut lines = lines;
-        while let Some(lines) = &mut lines
-            && let Some(line) = lines.next()?
-        {
-            let line = self.redact_line(line);
-            let entry = encode(&line);
-            self.entry(&entry, line.len() as u64 + 1, &mut sum)?;
+        if let Some(lines) = lines {
+            self.lines(lines, &mut sum)?;
         }
         self.raw("\n],\n")?;
         Ok(sum.finish())
+    }
+
+    /// Writes a line that describes a native session, then its messages.
+    fn native(
+        &mut self,
+        session: &PortableNativeSession,
+        lines: CompleteLineReader,
+    ) -> Result<BundlePartChecksum, BundleExportError> {
+        self.raw(&format!("\"{NATIVE}\":["))?;
+        let mut sum = BundlePartHasher::default();
+        let mut header = json!(session.header);
+        self.redactor.redact_json(&mut header);
+        self.entry(header.to_string().as_bytes(), 0, &mut sum)?;
+        self.lines(lines, &mut sum)?;
+        self.raw("\n],\n")?;
+        Ok(sum.finish())
+    }
+
+    fn lines(
+        &mut self,
+        mut lines: CompleteLineReader,
+        sum: &mut BundlePartHasher,
+    ) -> Result<(), BundleExportError> {
+        while let Some(line) = lines.next()? {
+            let line = self.redact_line(line);
+            let entry = encode(&line);
+            self.entry(&entry, line.len() as u64 + 1, sum)?;
+        }
+        Ok(())
     }
 
     fn repositories(

@@ -12,6 +12,8 @@ use heeler_model::{
 };
 use indexmap::IndexMap;
 
+use crate::native::{NativeFolder, NativeProgram};
+
 /// A fleet's config and environment.
 #[derive(Debug, Clone, Copy)]
 pub struct FleetEnvironment<'a> {
@@ -32,6 +34,21 @@ impl FleetEnvironment<'_> {
         id: &AgentSessionId,
     ) -> Option<Utf8PathBuf> {
         let runtime: RuntimeType = session.runtime.parse().ok()?;
+        let (env, directory) = self.session_environment(session)?;
+        self.find_native_file(runtime, &env, &directory, id)
+    }
+
+    /// Returns the folder in which a session's agent keeps the sessions of its program.
+    pub fn native_folder(&self, session: &Session, program: NativeProgram) -> Option<NativeFolder> {
+        let (env, directory) = self.session_environment(session)?;
+        program.folder(|name| env.get(name).map(String::as_str), &directory)
+    }
+
+    /// Returns the environment and the working directory of a session's agent.
+    fn session_environment(
+        &self,
+        session: &Session,
+    ) -> Option<(IndexMap<String, String>, Utf8PathBuf)> {
         // The config may lack the agent: it was removed, or the config has faults.
         let agent = self.loaded.and_then(|loaded| loaded.agent(&session.agent));
         let directory = session.working_directory.as_deref();
@@ -42,7 +59,7 @@ impl FleetEnvironment<'_> {
             || self.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
             |given| given.env,
         );
-        self.find_native_file(runtime, &env, directory, id)
+        Some((env, directory.to_owned()))
     }
 
     /// Returns the directory in which an agent with this environment keeps its native sessions.

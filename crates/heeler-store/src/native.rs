@@ -11,9 +11,11 @@ mod codex_rollout;
 mod external_messages;
 mod folder_history;
 mod known_sessions;
+mod native_placement;
 mod native_rows;
 mod native_session;
 mod parser;
+mod portable_session;
 mod program;
 mod redactor;
 mod rollout_files;
@@ -32,9 +34,14 @@ use thiserror::Error;
 use uuid::Uuid;
 
 pub use external_messages::read_external_messages;
-pub use known_sessions::is_opened_by_run;
+pub use known_sessions::{is_opened_by_run, last_opened};
+pub use native_placement::NativePlacementError;
+pub(crate) use native_placement::{DirectoryMove, NativePlacement, is_description_small};
 pub use native_rows::NativeRows;
 pub use native_session::NativeSession;
+pub use portable_session::{
+    NativeExportError, NativeSessionHeader, PortableNativeSession, find_portable,
+};
 pub use program::{NATIVE_FILES_MAX, NativeFolder, NativeProgram, native_folders};
 pub use redactor::DisplayRedactor;
 

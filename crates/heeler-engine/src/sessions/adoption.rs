@@ -6,11 +6,12 @@
 
 use std::io;
 
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8Path;
 use heeler_config::{AgentConfig, RuntimeType, find_known_agent};
 use heeler_model::{AgentSessionId, NativeSessionPosition, Session, SessionId, SessionStatus};
+use heeler_store::bundle::{self, BundleDestination};
 use heeler_store::native::{self, DisplayRedactor, NativeProgram, NativeRows, NativeSessionError};
-use heeler_store::{StateDatabase, StateDir, StoreReader, StoreTransaction, bundle};
+use heeler_store::{StateDatabase, StateDir, StoreReader, StoreTransaction};
 use heeler_transcript::{OsDisk, create_folder, resolve_inside, write_new_file};
 
 use super::errors::internal_error;
@@ -165,6 +166,12 @@ fn refuse_foreign_directory(
     Err(DaemonCommandError { directory: Some(cwd.to_owned()), ..refused })
 }
 
+/// Returns the program besides Claude Code that an agent runs, if its native sessions are known.
+fn own_program(agent: &AgentConfig) -> Option<NativeProgram> {
+    let mut programs = NativeProgram::ALL.into_iter();
+    programs.find(|it| *it != NativeProgram::Claude && refuse_other_program(agent, *it).is_ok())
+}
+
 /// Returns true if the agent's program is the one that made a native session.
 fn is_program(agent: &AgentConfig, program: NativeProgram) -> bool {
     agent.runtime.program().is_some_and(|it| it.name() == program.as_str())
@@ -251,8 +258,18 @@ pub(super) fn import_bundle(
             format!("{} cannot work in {directory}: {error}", agent.name),
         )
     })?;
-    let projects = native_projects(setup, agent, runtime)?;
-    let placed = bundle::install_bundle(&fleet.dir, &bundle, projects.as_deref(), &cwd);
+    let given = environment::select_environment(agent, &setup.env)
+        .map_err(|error| internal_error(&error))?;
+    let projects =
+        setup.fleet_environment().projects_folder(runtime, &given.env, &agent.working_directory);
+    let variable = |name: &str| given.env.get(name).map(String::as_str);
+    let folder = own_program(agent).and_then(|it| it.folder(variable, &agent.working_directory));
+    let destination = BundleDestination {
+        cwd: &cwd,
+        native_projects: projects.as_deref(),
+        native_folder: folder.as_ref(),
+    };
+    let placed = bundle::install_bundle(&fleet.dir, &bundle, &destination);
     let placed = placed.map_err(|error| {
         DaemonCommandError::new(
             DaemonCommandErrorKind::NotAllowed,
@@ -260,6 +277,10 @@ pub(super) fn import_bundle(
         )
     })?;
     let snapshots = worktree::import_snapshots(&fleet.dir, &bundle)?;
+    // The others have no native sessions, or no fork without one.
+    let has_text_forks =
+        matches!(runtime, RuntimeType::Acp | RuntimeType::Codex | RuntimeType::Qwen);
+    let as_text = placed.native_path.is_none() && has_text_forks;
     let session = Session {
         agent: agent.name.to_string(),
         runtime: runtime.to_string(),
@@ -270,7 +291,7 @@ pub(super) fn import_bundle(
         ..placed.session
     };
     let mut taken = build_adoption(session);
-    taken.adopted.snapshots = snapshots;
+    (taken.adopted.snapshots, taken.adopted.as_text) = (snapshots, as_text);
     Ok(taken)
 }
 
@@ -282,6 +303,7 @@ fn build_adoption(session: Session) -> SessionAdoption {
         messages: session.message_count.unsigned_abs(),
         working_directory: session.working_directory.clone(),
         snapshots: 0,
+        as_text: false,
     };
     SessionAdoption { session, adopted: told }
 }
@@ -342,17 +364,6 @@ fn native_session_not_found(program: NativeProgram, id: &str) -> DaemonCommandEr
     let message = format!("{program} has no session `{id}`");
     DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message)
         .with_hint("heeler session list --native")
-}
-
-/// Returns the directory of an agent's native sessions.
-fn native_projects(
-    setup: &DaemonSetup,
-    agent: &AgentConfig,
-    runtime: RuntimeType,
-) -> Result<Option<Utf8PathBuf>, DaemonCommandError> {
-    let given = environment::select_environment(agent, &setup.env)
-        .map_err(|error| internal_error(&error))?;
-    Ok(setup.fleet_environment().projects_folder(runtime, &given.env, &agent.working_directory))
 }
 
 /// Creates the transcript of a native session. A file left by an interrupted attempt belongs to no

@@ -17,13 +17,28 @@ use serde_json::json;
 use thiserror::Error;
 use uuid::Uuid;
 
-use super::read::{BundlePartLocation, BundlePartReader, SessionBundle};
-use super::{BundlePartChecksum, EVENTS, ImportedBundleRecord, OWN, imported_path};
+use super::read::{BundlePartLocation, SessionBundle, parse_native_header};
+use super::{BundlePartChecksum, EVENTS, ImportedBundleRecord, NATIVE, OWN, imported_path};
 use crate::history::NativeEntryChain;
 use crate::layout::StateDir;
+use crate::native::{DirectoryMove, NativeFolder, NativePlacement, NativePlacementError};
 
 /// Value of an imported session's `origin`.
 pub const IMPORTED_ORIGIN: &str = "imported";
+
+/// Size of the pieces in which an existing file is compared.
+const COMPARE_BLOCK_BYTES: usize = 64 * 1024;
+
+/// Where the agent of an imported session works, and looks for its native sessions.
+#[derive(Debug, Clone, Copy)]
+pub struct BundleDestination<'a> {
+    /// Working directory, a real path.
+    pub cwd: &'a Utf8Path,
+    /// Claude's directory of native sessions, if the agent is Claude.
+    pub native_projects: Option<&'a Utf8Path>,
+    /// Folder of another program's native sessions, if the agent is one of that program.
+    pub native_folder: Option<&'a NativeFolder>,
+}
 
 /// Failure to install a bundle.
 #[derive(Debug, Error)]
@@ -36,6 +51,8 @@ pub enum BundleInstallError {
     /// The transcript's path is not allowed.
     #[error(transparent)]
     Name(#[from] NameError),
+    #[error("the native session cannot be placed")]
+    Native(#[from] NativePlacementError),
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
@@ -50,14 +67,13 @@ pub struct InstalledBundle {
     pub native_path: Option<Utf8PathBuf>,
 }
 
-/// Installs a session's transcript and native session file, for an agent with working directory
-/// `cwd` (a real path) and native sessions under `own_projects`.
+/// Installs a session's transcript and native session.
 pub fn install_bundle(
     dir: &StateDir,
     bundle: &SessionBundle,
-    native_projects: Option<&Utf8Path>,
-    cwd: &Utf8Path,
+    to: &BundleDestination<'_>,
 ) -> Result<InstalledBundle, BundleInstallError> {
+    let cwd = to.cwd;
     let session = &bundle.session;
     let id = session
         .agent_session_id
@@ -72,10 +88,10 @@ pub fn install_bundle(
     // The native session file first: a transcript without it would belong to a session that the
     // agent cannot resume.
     if let (Some(projects), Some(part), Some(sum)) =
-        (native_projects, bundle.native_part, &bundle.sums.own)
+        (to.native_projects, bundle.own_part, &bundle.sums.own)
     {
         let path = projects.join(project_slug(cwd)).join(format!("{id}.jsonl"));
-        put(bundle, part, sum, OWN, &path)?;
+        put_part(bundle, part, sum, OWN, &path)?;
         // The position of the import is Heeler's: later messages of the file are external.
         position = last_entry(&path)?.map(|last| NativeSessionPosition {
             bytes: sum.bytes,
@@ -84,8 +100,12 @@ pub fn install_bundle(
         });
         native_path = Some(path);
     }
-    put(bundle, bundle.events_part, &bundle.sums.events, EVENTS, &log)?;
     let own_bytes = native_path.as_ref().and(bundle.sums.own.as_ref()).map(|sum| sum.bytes);
+    if let Some(folder) = to.native_folder {
+        native_path = native_path.or(put_native_session(bundle, folder, cwd)?);
+    }
+    put_part(bundle, bundle.events_part, &bundle.sums.events, EVENTS, &log)?;
+    fault_point(&log)?;
     let log_bytes = bundle.sums.events.bytes;
     let imported = ImportedBundleRecord { head: bundle.head.clone(), log_bytes, own_bytes };
     // Kept beside the transcript, so that a second export gives the same bundle.
@@ -110,30 +130,69 @@ pub fn install_bundle(
     Ok(InstalledBundle { session, log, native_path })
 }
 
-/// Writes the file from which a part was made, unless it exists.
-fn put(
+/// Writes the files of a native session, the one with the messages last. Returns its path, or `None` if
+/// the bundle has none of this program.
+fn put_native_session(
+    bundle: &SessionBundle,
+    folder: &NativeFolder,
+    cwd: &Utf8Path,
+) -> Result<Option<Utf8PathBuf>, BundleInstallError> {
+    let (Some(part), Some(sum)) = (bundle.native_part, &bundle.sums.native) else {
+        return Ok(None);
+    };
+    let failed = |source| DiskError { action: "read", path: bundle.path.clone(), source };
+    let mut lines = bundle.bytes(part, sum, NATIVE).map_err(failed)?;
+    lines.advance().map_err(failed)?;
+    let header = parse_native_header(lines.line.trim_ascii_end());
+    let Some(header) = header.filter(|header| header.program == folder.program) else {
+        return Ok(None);
+    };
+    // The messages follow this line.
+    lines.line.clear();
+    let placement = NativePlacement::of(folder, &header, cwd)?;
+    for (path, bytes) in &placement.first {
+        put(path, &mut bytes.as_slice(), bytes.len() as u64)?;
+        fault_point(path)?;
+    }
+    let directory_move = DirectoryMove::new(&header, cwd);
+    let growth = sum.lines.saturating_mul(directory_move.growth_max());
+    lines.directory_move = Some(directory_move);
+    put(&placement.messages, &mut lines, sum.bytes.saturating_add(growth))?;
+    fault_point(&placement.messages)?;
+    Ok(Some(placement.messages))
+}
+
+/// Writes the file from which a part was made.
+fn put_part(
     bundle: &SessionBundle,
     part: BundlePartLocation,
     sum: &BundlePartChecksum,
     name: &'static str,
     path: &Utf8Path,
 ) -> Result<(), BundleInstallError> {
-    let failed = |action, source| DiskError { action, path: path.to_owned(), source };
-    let mut bytes = bundle.bytes(part, sum, name).map_err(|error| failed("place", error))?;
+    let failed = |source| DiskError { action: "place", path: path.to_owned(), source };
+    let mut bytes = bundle.bytes(part, sum, name).map_err(failed)?;
+    // The checksum of the part bounds the size, also if the bundle was changed since.
+    put(path, &mut bytes, sum.bytes)
+}
+
+/// Writes a file of at most `max` bytes, unless it exists.
+fn put(path: &Utf8Path, bytes: &mut dyn io::Read, max: u64) -> Result<(), BundleInstallError> {
     // An interrupted import left the file complete, so an equal one is accepted.
     if path.symlink_metadata().is_ok() {
-        let there = untrusted_file::open(path).and_then(|there| is_same(there, &mut bytes));
+        let there = untrusted_file::open(path).and_then(|there| is_same(there, bytes));
         return match there {
             Ok(true) => Ok(()),
             Ok(false) => Err(BundleInstallError::Exists { path: path.to_owned() }),
-            Err(error) => Err(failed("compare", error).into()),
+            Err(source) => {
+                Err(DiskError { action: "compare", path: path.to_owned(), source }.into())
+            }
         };
     }
     if let Some(folder) = path.parent() {
         create_folder(&OsDisk, folder)?;
     }
-    // The checksum of the part bounds the size, also if the bundle was changed since.
-    match write_new_file(&OsDisk, path, &mut bytes, sum.bytes) {
+    match write_new_file(&OsDisk, path, bytes, max) {
         Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {
             Err(BundleInstallError::Exists { path: path.to_owned() })
         }
@@ -141,21 +200,36 @@ fn put(
     }
 }
 
-fn is_same(there: File, bytes: &mut BundlePartReader) -> io::Result<bool> {
+fn is_same(there: File, bytes: &mut dyn io::Read) -> io::Result<bool> {
     let mut there = BufReader::new(there);
-    let mut line = Vec::new();
-    while bytes.advance()? {
-        line.resize(bytes.line.len(), 0);
-        match there.read_exact(&mut line) {
+    let mut expected = vec![0; COMPARE_BLOCK_BYTES];
+    let mut found = vec![0; COMPARE_BLOCK_BYTES];
+    loop {
+        let read = bytes.read(&mut expected)?;
+        if read == 0 {
+            // A longer file is a session that continued, so it differs.
+            return Ok(there.read(&mut [0])? == 0);
+        }
+        match there.read_exact(&mut found[..read]) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
             read => read?,
         }
-        if line != bytes.line {
+        if found[..read] != expected[..read] {
             return Ok(false);
         }
     }
-    // A longer file is a session that continued, so it differs.
-    Ok(there.read(&mut [0])? == 0)
+}
+
+#[cfg(not(any(test, feature = "fault-points")))]
+fn fault_point(_: &Utf8Path) -> Result<(), DiskError> {
+    Ok(())
+}
+
+/// Stops a test's import after the chosen file, as a kill would.
+#[cfg(any(test, feature = "fault-points"))]
+fn fault_point(path: &Utf8Path) -> Result<(), DiskError> {
+    let stopped = |source| DiskError { action: "place", path: path.to_owned(), source };
+    heeler_transcript::fault::count_write().map_err(stopped)
 }
 
 /// Returns the last conversation entry of a native session file.

@@ -15,8 +15,10 @@ use thiserror::Error;
 
 use super::{
     BUNDLE_FORMAT, BUNDLE_HEAD_BYTES_MAX, BUNDLE_LINE_BYTES_MAX, BUNDLE_VERSION, BundleChecksums,
-    BundlePartChecksum, BundlePartHasher, EVENTS, OWN, RepositoryLine, WORKSPACE, decode,
+    BundlePartChecksum, BundlePartHasher, EVENTS, NATIVE, NATIVE_HEADER_BYTES_MAX, OWN,
+    PLAIN_BUNDLE_VERSION, RepositoryLine, WORKSPACE, decode,
 };
+use crate::native::{DirectoryMove, NativeSessionHeader, is_description_small};
 
 /// Reason why a file is not a usable bundle.
 #[derive(Debug, Error)]
@@ -24,7 +26,9 @@ pub enum BundleOpenError {
     #[error("{path} is not a session that heeler exported")]
     NotABundle { path: Utf8PathBuf },
     /// A newer version of Heeler wrote it.
-    #[error("{path} has version {version}; this heeler reads version {BUNDLE_VERSION}: upgrade it")]
+    #[error(
+        "{path} has version {version}; this heeler reads versions up to {BUNDLE_VERSION}: upgrade it"
+    )]
     Version { path: Utf8PathBuf, version: u64 },
     /// The file is truncated.
     #[error("{path} is cut off after line {line}; copy it again")]
@@ -76,6 +80,9 @@ pub struct SessionBundle {
     /// Session record and jobs, as they appear in the bundle.
     pub(super) head: Vec<String>,
     pub(super) events_part: BundlePartLocation,
+    /// Part with Claude's native session file.
+    pub(super) own_part: Option<BundlePartLocation>,
+    /// Part with a native session of another program.
     pub(super) native_part: Option<BundlePartLocation>,
     pub(super) workspace_part: Option<BundlePartLocation>,
 }
@@ -96,12 +103,18 @@ pub fn open(path: &Utf8Path) -> Result<SessionBundle, BundleOpenError> {
     // The checked file stays open, so a file that is replaced afterwards is not read.
     let again = file.try_clone().map_err(failed)?;
     let mut text = BundleLineReader::new(path, again);
-    first_line(&mut text)?;
+    let version = first_line(&mut text)?;
     let (head, head_sum) = read_head(&mut text)?;
     let (events_at, events) = read_part(&mut text, EVENTS)?;
-    let (native_at, native) = maybe_part(&mut text, OWN)?.unzip();
+    let (own_at, own) = maybe_part(&mut text, OWN)?.unzip();
+    // A bundle of version 1 has no such part, and is refused at its line.
+    let native = match version {
+        PLAIN_BUNDLE_VERSION => None,
+        _ => maybe_part(&mut text, NATIVE)?,
+    };
+    let (native_at, native) = native.unzip();
     let (workspace_at, workspace) = maybe_part(&mut text, WORKSPACE)?.unzip();
-    let sums = BundleChecksums { head: head_sum, events, own: native, workspace };
+    let sums = BundleChecksums { head: head_sum, events, own, native, workspace };
     // The session is parsed only now that all checksums are right.
     last_line(&mut text, &sums)?;
     let changed = |expected| text.changed(expected);
@@ -123,12 +136,14 @@ pub fn open(path: &Utf8Path) -> Result<SessionBundle, BundleOpenError> {
         file,
         head,
         events_part: events_at,
+        own_part: own_at,
         native_part: native_at,
         workspace_part: workspace_at,
     })
 }
 
-fn first_line(text: &mut BundleLineReader) -> Result<(), BundleOpenError> {
+/// Reads the first line; returns the version.
+fn first_line(text: &mut BundleLineReader) -> Result<u64, BundleOpenError> {
     #[derive(Deserialize)]
     struct BundleHeaderLine {
         format: String,
@@ -143,9 +158,10 @@ fn first_line(text: &mut BundleLineReader) -> Result<(), BundleOpenError> {
     match first {
         // The format is checked before the version: another program may use the same version
         // numbers.
-        Some(BundleHeaderLine { format, version: BUNDLE_VERSION }) if format == BUNDLE_FORMAT => {
-            Ok(())
-        }
+        Some(BundleHeaderLine {
+            format,
+            version: version @ PLAIN_BUNDLE_VERSION..=BUNDLE_VERSION,
+        }) if format == BUNDLE_FORMAT => Ok(version),
         Some(BundleHeaderLine { format, version }) if format == BUNDLE_FORMAT => {
             Err(BundleOpenError::Version { path: text.path.clone(), version })
         }
@@ -207,7 +223,6 @@ fn maybe_part(
     }
     text.line(BUNDLE_LINE_BYTES_MAX)?;
     let (offset, line) = (text.offset, text.line_number);
-    let is_workspace = name == WORKSPACE;
     let mut sum = BundlePartHasher::default();
     loop {
         let entry = text.line(BUNDLE_LINE_BYTES_MAX)?;
@@ -222,13 +237,21 @@ fn maybe_part(
         }
         let entry = entry.strip_suffix(b",").unwrap_or(entry);
         // The size is not stored in the entry, so it is counted while the entry is checked.
-        let bytes = match is_workspace {
-            true => chunk_bytes(entry, sum.lines == 0),
-            false => super::decode(entry).map(|line| line.len() as u64 + 1),
+        let bytes = match (name, sum.lines) {
+            (WORKSPACE, lines) => chunk_bytes(entry, lines == 0),
+            (NATIVE, 0) => parse_native_header(entry).map(|_| 0),
+            _ => super::decode(entry).map(|line| line.len() as u64 + 1),
         };
         let Some(bytes) = bytes else { return Err(text.changed("an entry")) };
         sum.add(entry, bytes);
     }
+}
+
+/// Reads the line that describes a native session; `None` if it is malformed or too long.
+pub(super) fn parse_native_header(entry: &[u8]) -> Option<NativeSessionHeader> {
+    let header = Some(entry).filter(|entry| entry.len() <= NATIVE_HEADER_BYTES_MAX)?;
+    let header: NativeSessionHeader = serde_json::from_slice(header).ok()?;
+    is_description_small(&header).then_some(header)
 }
 
 /// Returns the number of bytes in a workspace entry; `None` if it is malformed. The first entry
@@ -255,6 +278,7 @@ fn last_line(text: &mut BundleLineReader, found: &BundleChecksums) -> Result<(),
             ("session", found.head == recorded.head),
             (EVENTS, found.events == recorded.events),
             (OWN, found.own == recorded.own),
+            (NATIVE, found.native == recorded.native),
             (WORKSPACE, found.workspace == recorded.workspace),
         ];
         let Some((part, _)) = parts.iter().find(|(_, is_same)| !is_same) else {
@@ -324,6 +348,7 @@ impl SessionBundle {
             sum: Some(sum),
             sha256,
             name,
+            directory_move: None,
             line: Vec::new(),
             at: 0,
         })
@@ -392,6 +417,8 @@ pub(super) struct BundlePartReader {
     sum: Option<BundlePartHasher>,
     sha256: String,
     name: &'static str,
+    /// Replaces the working directory in the lines.
+    pub(super) directory_move: Option<DirectoryMove>,
     /// The current line.
     pub(super) line: Vec<u8>,
     at: usize,
@@ -412,6 +439,9 @@ impl BundlePartReader {
             self.line.push(b'\n');
             if let Some(sum) = &mut self.sum {
                 sum.add(entry, 0);
+            }
+            if let Some(directory_move) = &self.directory_move {
+                directory_move.apply(&mut self.line);
             }
             self.lines_left -= 1;
             return Ok(true);

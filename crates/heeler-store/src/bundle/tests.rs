@@ -8,6 +8,8 @@ use uuid::Uuid;
 use super::*;
 use crate::layout::StateDir;
 
+mod native;
+
 struct BundleTestHost {
     _temp: tempfile::TempDir,
     root: Utf8PathBuf,
@@ -50,6 +52,10 @@ fn session() -> Session {
     session
 }
 
+fn work_in<'a>(projects: Option<&'a Utf8Path>, cwd: &'a Utf8Path) -> BundleDestination<'a> {
+    BundleDestination { cwd, native_projects: projects, native_folder: None }
+}
+
 fn export(session: &Session, log: &Utf8Path, own: Option<&Utf8Path>, secrets: &[&str]) -> Vec<u8> {
     let secrets: Vec<String> = secrets.iter().map(|it| (*it).to_owned()).collect();
     let jobs = [json!({"id": "job-1"}), json!({"id": "job-2", "summary": "hunter2hunter2"})];
@@ -62,6 +68,7 @@ fn export(session: &Session, log: &Utf8Path, own: Option<&Utf8Path>, secrets: &[
         jobs: &jobs,
         log,
         native_file: own,
+        native_session: None,
         workspace: Vec::new(),
         redactor: &redactor,
     };
@@ -86,7 +93,7 @@ fn nothing_is_placed_through_a_link_in_the_state_directory() {
     let folder = folder.parent().unwrap();
     std::fs::create_dir_all(folder.parent().unwrap()).unwrap();
     std::os::unix::fs::symlink(&outside, folder).unwrap();
-    let error = install_bundle(&here.dir, &bundle, None, &cwd).unwrap_err();
+    let error = install_bundle(&here.dir, &bundle, &work_in(None, &cwd)).unwrap_err();
     assert!(error.to_string().contains("is a symbolic link"), "{error}");
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
 }
@@ -115,7 +122,7 @@ fn what_goes_around_comes_back_as_it_was() {
     assert_eq!(bundle.session, session());
     assert_eq!(bundle.jobs.len(), 2);
     let (projects, cwd) = (here.path("claude/projects"), here.path("work"));
-    let placed = install_bundle(&here.dir, &bundle, Some(&projects), &cwd).unwrap();
+    let placed = install_bundle(&here.dir, &bundle, &work_in(Some(&projects), &cwd)).unwrap();
     let whole = &LOG[..LOG.len() - b"{\"torn".len()];
     assert_eq!(std::fs::read(&placed.log).unwrap(), whole);
     let own = placed.native_path.unwrap();
@@ -129,7 +136,7 @@ fn what_goes_around_comes_back_as_it_was() {
     assert_eq!((mark.bytes, mark.last), (OWN_FILE.len() as u64, Uuid::from_u128(1)));
     // Installed again, as after a crash; then exported again, whichever record this machine has of
     // it.
-    install_bundle(&here.dir, &bundle, Some(&projects), &cwd).unwrap();
+    install_bundle(&here.dir, &bundle, &work_in(Some(&projects), &cwd)).unwrap();
     assert!(export(row, &placed.log, Some(&own), &[]) == exported);
     // Once the session is continued, it is exported with the record of this machine.
     std::fs::write(&placed.log, [whole, b"{}\n"].concat()).unwrap();
@@ -149,7 +156,8 @@ fn no_file_that_is_there_is_changed() {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     for other in [&OWN_FILE[..10], b"", &[OWN_FILE, b"{}\n"].concat()] {
         std::fs::write(&path, other).unwrap();
-        let error = install_bundle(&here.dir, &bundle, Some(&projects), &cwd).unwrap_err();
+        let error =
+            install_bundle(&here.dir, &bundle, &work_in(Some(&projects), &cwd)).unwrap_err();
         assert!(
             matches!(&error, BundleInstallError::Exists { path: it } if *it == path),
             "{error}"
@@ -189,8 +197,9 @@ fn what_is_no_bundle_or_a_newer_one_is_said_to_be() {
         let error = here.bundle(other.as_bytes()).unwrap_err();
         assert!(matches!(error, BundleOpenError::NotABundle { .. }), "{error}");
     }
-    let error = here.bundle(b"{\"format\":\"heeler-session\",\"version\":2,\n").unwrap_err();
-    assert!(error.to_string().ends_with("has version 2; this heeler reads version 1: upgrade it"));
+    let error = here.bundle(b"{\"format\":\"heeler-session\",\"version\":3,\n").unwrap_err();
+    let expected = "has version 3; this heeler reads versions up to 2: upgrade it";
+    assert!(error.to_string().ends_with(expected), "{error}");
 }
 
 #[test]
@@ -231,6 +240,7 @@ fn a_fork_that_has_not_begun_takes_along_what_it_will_take_over() {
             jobs: &[],
             log,
             native_file: own,
+            native_session: None,
             workspace: Vec::new(),
             redactor,
         };
@@ -239,7 +249,7 @@ fn a_fork_that_has_not_begun_takes_along_what_it_will_take_over() {
     };
     let bundle = here.bundle(&export(2)).unwrap();
     let (projects, cwd) = (here.path("projects"), here.path("work"));
-    let placed = install_bundle(&here.dir, &bundle, Some(&projects), &cwd).unwrap();
+    let placed = install_bundle(&here.dir, &bundle, &work_in(Some(&projects), &cwd)).unwrap();
     let own = std::fs::read_to_string(placed.native_path.unwrap()).unwrap();
     let rows: Vec<Json> = own.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.len(), 2, "{own}");
@@ -272,6 +282,7 @@ fn commits_of_the_workspace_are_taken_along() {
                 jobs: &[],
                 log,
                 native_file: None,
+                native_session: None,
                 workspace,
                 redactor,
             },
@@ -339,7 +350,8 @@ proptest! {
         let (path, _) = here.files(&log, b"");
         let mut bytes = export(&session(), &path, None, &[]);
         let bundle = here.bundle(&bytes).unwrap();
-        let placed = install_bundle(&here.dir, &bundle, None, &here.path("work")).unwrap();
+        let cwd = here.path("work");
+        let placed = install_bundle(&here.dir, &bundle, &work_in(None, &cwd)).unwrap();
         prop_assert!(std::fs::read(&placed.log).unwrap() == log);
         prop_assert_eq!(placed.native_path, None);
         let at = at.index(bytes.len());

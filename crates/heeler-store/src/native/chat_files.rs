@@ -20,7 +20,7 @@ const HEADER_BYTES_MAX: u64 = 64 << 10;
 const PROJECT_ROOT_BYTES_MAX: u64 = 16 << 10;
 
 /// File in which Gemini CLI names the directory of a project.
-const PROJECT_ROOT_FILE: &str = ".project_root";
+pub(super) const PROJECT_ROOT_FILE: &str = ".project_root";
 
 /// Lists the session files below a program's folder. A missing folder means that the program was
 /// never used.
@@ -37,7 +37,7 @@ fn entries(folder: &Utf8Path) -> impl Iterator<Item = Utf8DirEntry> + use<> {
     folder.read_dir_utf8().into_iter().flatten().filter_map(Result::ok)
 }
 
-fn folders(folder: &Utf8Path) -> impl Iterator<Item = Utf8PathBuf> + use<> {
+pub(super) fn folders(folder: &Utf8Path) -> impl Iterator<Item = Utf8PathBuf> + use<> {
     // The type of an entry is not that of a link's target, so no link is followed.
     let folders = entries(folder).filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
     folders.map(|entry| entry.path().to_owned()).take(NATIVE_FILES_MAX)
@@ -70,16 +70,18 @@ fn candidate(program: NativeProgram, entry: &Utf8DirEntry) -> Option<NativeSessi
 /// file of the project.
 pub(super) fn read_cwd(program: NativeProgram, path: &Utf8Path) -> Option<Utf8PathBuf> {
     let text = match program {
-        NativeProgram::Gemini => {
-            let file = path.parent()?.parent()?.join(PROJECT_ROOT_FILE);
-            let bytes = untrusted_file::read(&file, PROJECT_ROOT_BYTES_MAX).ok()?;
-            String::from_utf8(bytes).ok()?.trim_end().to_owned()
-        }
+        NativeProgram::Gemini => read_project_root(path.parent()?.parent()?)?,
         _ => read_header(path)?["cwd"].as_str()?.to_owned(),
     };
     let cwd = Utf8PathBuf::from(text);
     // A relative path would depend on the reader's working directory.
     cwd.is_absolute().then_some(cwd)
+}
+
+/// Returns the directory of a project of Gemini CLI.
+pub(super) fn read_project_root(project: &Utf8Path) -> Option<String> {
+    let bytes = untrusted_file::read(&project.join(PROJECT_ROOT_FILE), PROJECT_ROOT_BYTES_MAX);
+    Some(String::from_utf8(bytes.ok()?).ok()?.trim_end().to_owned())
 }
 
 pub(super) fn read_header(path: &Utf8Path) -> Option<Json> {

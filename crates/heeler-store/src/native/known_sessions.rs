@@ -2,11 +2,11 @@
 
 use std::io;
 
-use camino::Utf8DirEntry;
+use camino::{Utf8DirEntry, Utf8Path};
 use heeler_model::job_row::{JobRow, JobRowKind};
 use heeler_model::message::parse_row;
-use heeler_model::{AgentSessionId, NATIVE_SESSION_KEY, NATIVE_SESSION_SUBTYPE};
-use heeler_transcript::{DiskError, TranscriptEntry, TranscriptScanner};
+use heeler_model::{AgentSessionId, NATIVE_AGENT_KEY, NATIVE_SESSION_KEY, NATIVE_SESSION_SUBTYPE};
+use heeler_transcript::{DiskError, ReverseRecordReader, TranscriptEntry, TranscriptScanner};
 use memchr::memmem;
 
 use super::program::NATIVE_FILES_MAX;
@@ -41,11 +41,32 @@ pub fn is_opened_by_run(dir: &StateDir, id: &AgentSessionId) -> Result<bool, Dis
     Ok(false)
 }
 
-/// Returns true for the row with which a run records the native session. Other rows may contain the ID
-/// too, in the text of an agent.
+/// Returns the agent program and the native session that the last run of a transcript used, as the run
+/// recorded them. `None` for Claude's sessions, and if the ID cannot be part of a path.
+pub fn last_opened(log: &Utf8Path) -> Result<Option<(String, AgentSessionId)>, DiskError> {
+    let finder = memmem::Finder::new(NATIVE_SESSION_KEY);
+    let mut records = ReverseRecordReader::open(log);
+    while let Some(record) = records.next_record()? {
+        if finder.find(record.text.as_bytes()).is_none() {
+            continue;
+        }
+        let Some(row) = parse_opening_row(&record.text) else { continue };
+        let row = row.as_json();
+        let agent = row[NATIVE_AGENT_KEY].as_str().map(str::to_owned);
+        let id = row[NATIVE_SESSION_KEY].as_str().and_then(|id| id.parse().ok());
+        return Ok(agent.zip(id));
+    }
+    Ok(None)
+}
+
 fn names(text: &str, id: &AgentSessionId) -> bool {
-    parse_row(text).map(JobRow::new).is_some_and(|row| {
-        row.kind() == (JobRowKind::System { subtype: NATIVE_SESSION_SUBTYPE })
-            && row.as_json()[NATIVE_SESSION_KEY] == id.as_str()
-    })
+    parse_opening_row(text).is_some_and(|row| row.as_json()[NATIVE_SESSION_KEY] == id.as_str())
+}
+
+/// Reads the row with which a run records the native session. Other rows may contain its ID too, in the
+/// text of an agent.
+fn parse_opening_row(text: &str) -> Option<JobRow> {
+    let row = parse_row(text).map(JobRow::new)?;
+    let is_opening = row.kind() == (JobRowKind::System { subtype: NATIVE_SESSION_SUBTYPE });
+    is_opening.then_some(row)
 }

@@ -3,13 +3,15 @@
 use std::fmt;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use serde::{Deserialize, Serialize};
 
 /// Most project directories, and most files in each, that are examined.
 // Another program owns this directory, so its size must not determine ours.
 pub const NATIVE_FILES_MAX: usize = 100_000;
 
 /// Program of which native sessions are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NativeProgram {
     Claude,
     Codex,

@@ -13,6 +13,9 @@ const FOLDER_LEVELS: usize = 3;
 /// Characters of a UUID.
 const UUID_CHARS: usize = 36;
 
+/// Form of the time in a name; `0` stands for any digit.
+const TIME_FORM: &str = "0000-00-00T00-00-00";
+
 /// A file of a thread.
 pub(super) struct RolloutFile {
     /// ID of the file: for the first file of a thread, that of the thread.
@@ -46,17 +49,9 @@ fn entries(folder: &Utf8Path) -> impl Iterator<Item = Utf8DirEntry> + use<> {
     folder.read_dir_utf8().into_iter().flatten().filter_map(Result::ok)
 }
 
-/// Reads `rollout-<time>-<thread>.jsonl` or `rollout-<time>-<thread>_<file>.jsonl`.
 fn rollout(entry: &Utf8DirEntry) -> Option<RolloutFile> {
     let path = entry.path();
-    let name = path.file_stem().filter(|_| path.extension() == Some("jsonl"))?;
-    let rest = name.strip_prefix("rollout-")?;
-    let (rest, own) = match rest.split_once('_') {
-        Some((rest, own)) => (rest, Some(Uuid::try_parse(own).ok()?)),
-        None => (rest, None),
-    };
-    let thread = rest.get(rest.len().checked_sub(UUID_CHARS)?..)?;
-    let thread = Uuid::try_parse(thread).ok()?;
+    let (thread, own) = parse_name(entry.file_name())?;
     let file = path.symlink_metadata().ok().filter(|file| file.is_file())?;
     Some(RolloutFile {
         id: own.unwrap_or(thread),
@@ -64,4 +59,32 @@ fn rollout(entry: &Utf8DirEntry) -> Option<RolloutFile> {
         path: path.to_owned(),
         modified_at: file.modified().ok()?,
     })
+}
+
+/// Returns the path below the session folder of a thread's first file with this name. `None` if it is
+/// not the name of such a file.
+pub(super) fn first_file_path(name: &str, thread: &str) -> Option<String> {
+    let (named, own) = parse_name(name)?;
+    let time = name.strip_prefix("rollout-")?.strip_suffix(".jsonl")?;
+    // The name is text of another machine, so nothing but a time may stand before the thread.
+    let time = time.strip_suffix(&named.to_string())?.strip_suffix('-')?;
+    let has_form = time.len() == TIME_FORM.len()
+        && time.bytes().zip(TIME_FORM.bytes()).all(|(byte, form)| match form {
+            b'0' => byte.is_ascii_digit(),
+            form => byte == form,
+        });
+    let date = time.split_once('T').filter(|_| own.is_none() && has_form)?.0;
+    (named.to_string() == thread).then(|| format!("{}/{name}", date.replace('-', "/")))
+}
+
+/// Reads `rollout-<time>-<thread>.jsonl` or `rollout-<time>-<thread>_<file>.jsonl`: the thread, and the
+/// ID of the file.
+fn parse_name(name: &str) -> Option<(Uuid, Option<Uuid>)> {
+    let rest = name.strip_suffix(".jsonl")?.strip_prefix("rollout-")?;
+    let (rest, own) = match rest.split_once('_') {
+        Some((rest, own)) => (rest, Some(Uuid::try_parse(own).ok()?)),
+        None => (rest, None),
+    };
+    let thread = rest.get(rest.len().checked_sub(UUID_CHARS)?..)?;
+    Some((Uuid::try_parse(thread).ok()?, own))
 }

@@ -16,7 +16,7 @@ use super::program::NATIVE_FILES_MAX;
 use super::{NativeProgram, NativeSession, NativeSessionCandidate};
 
 /// Largest file that describes a session.
-const DESCRIPTION_BYTES_MAX: u64 = 256 << 10;
+pub(super) const DESCRIPTION_BYTES_MAX: u64 = 256 << 10;
 
 /// Kind that Grok Build records for the sessions of sub-agents.
 const SUB_AGENT_KIND: &str = "subagent";
@@ -68,7 +68,7 @@ pub(super) fn session_folders(
         }
         false => folders(folder).collect(),
     };
-    let candidate = |session: &Utf8PathBuf| candidate(program, &layout, session);
+    let candidate = |session: &Utf8PathBuf| candidate(program, session);
     sessions.iter().filter_map(candidate).collect()
 }
 
@@ -79,18 +79,32 @@ fn folders(folder: &Utf8Path) -> impl Iterator<Item = Utf8PathBuf> + use<> {
     entries.filter(is_folder).map(|entry| entry.path().to_owned()).take(NATIVE_FILES_MAX)
 }
 
-fn candidate(
-    program: NativeProgram,
-    layout: &FolderLayout,
-    session: &Utf8Path,
-) -> Option<NativeSessionCandidate> {
+fn candidate(program: NativeProgram, session: &Utf8Path) -> Option<NativeSessionCandidate> {
     let id = session.file_name()?.parse().ok()?;
-    let between = layout.between.iter().fold(session.to_owned(), |path, name| path.join(name));
-    let path = between.join(layout.messages);
+    let path = session_files(program, session)?.messages;
     // A program may leave a folder without messages. Anything else in their place is listed, and
     // reading it fails with the reason.
     let modified_at = path.symlink_metadata().ok()?.modified().ok()?;
     Some(NativeSessionCandidate { program, modified_at, path, id })
+}
+
+/// Files of a session.
+pub(super) struct SessionFolderFiles {
+    pub(super) messages: Utf8PathBuf,
+    pub(super) description: Option<Utf8PathBuf>,
+}
+
+/// Returns the paths of the files of a session with this folder. `None` if the program has no folders.
+pub(super) fn session_files(
+    program: NativeProgram,
+    session: &Utf8Path,
+) -> Option<SessionFolderFiles> {
+    let layout = layout(program)?;
+    let between = layout.between.iter().fold(session.to_owned(), |path, name| path.join(name));
+    Some(SessionFolderFiles {
+        messages: between.join(layout.messages),
+        description: layout.description.map(|name| session.join(name)),
+    })
 }
 
 /// Refuses links among the folders between that of the session and the file with its messages.
@@ -149,7 +163,7 @@ pub(super) fn is_of_sub_agent(file: &NativeSessionCandidate) -> bool {
 }
 
 /// Reads the file that describes a session. A damaged one says nothing.
-fn read_description(program: NativeProgram, path: &Utf8Path) -> Json {
+pub(super) fn read_description(program: NativeProgram, path: &Utf8Path) -> Json {
     let read = || {
         let layout = layout(program)?;
         let session = path.ancestors().nth(1 + layout.between.len())?;

@@ -386,3 +386,23 @@ fn turns_that_were_taken_back_in_a_file_are_not_read() {
         assert_eq!(prompts(&folder, thread), expected);
     }
 }
+
+#[test]
+fn the_native_session_of_the_last_run_is_read_from_the_row_that_records_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let log = Utf8Path::from_path(temp.path()).unwrap().join("log.jsonl");
+    let opened = |rows: &[Json]| {
+        let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
+        std::fs::write(&log, lines).unwrap();
+        let opened = last_opened(&log).unwrap();
+        opened.map(|(agent, id)| format!("{agent}:{id}"))
+    };
+    let row = heeler_model::native_session_row;
+    // An agent may write such a row as text.
+    let forged = json!({"type": "user", "message": {"content": row("codex", "forged")},
+        "nativeSessionId": "forged", "nativeAgent": "codex"});
+    assert_eq!(opened(std::slice::from_ref(&forged)), None);
+    let found = opened(&[row("codex", "one"), row("gemini", "two"), forged]);
+    assert_eq!(found.as_deref(), Some("gemini:two"));
+    assert_eq!(opened(&[row("codex", "one"), row("codex", "../../evil")]), None);
+}

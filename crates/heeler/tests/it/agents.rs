@@ -7,6 +7,7 @@
 mod credentials;
 mod detection;
 mod deviations;
+mod exports;
 mod fleets;
 mod processes;
 mod questions;

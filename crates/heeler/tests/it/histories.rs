@@ -240,7 +240,8 @@ fn write_folder_sessions(fleet: &Fleet, directory: &str) -> [(&'static str, Stri
     let copilot = [
         json!({ "type": "session.start", "id": "1", "data": { "context": { "cwd": directory } } }),
         json!({ "type": "user.message", "id": "2", "data": { "content": "Find the lost sheep" } }),
-        json!({ "type": "assistant.message", "id": "3", "data": { "content": "In the barn." } }),
+        json!({ "type": "assistant.message", "id": "3",
+            "data": { "content": "In the barn.\u{1b}[2J\u{202e}" } }),
     ];
     let text = |text: &str| json!([{ "type": "text", "text": text }]);
     let prompt = json!({ "role": "user", "content": text("Find the lost sheep"),
@@ -300,6 +301,76 @@ fn sessions_of_copilot_kimi_and_grok_are_listed_and_adopted_by_their_own_agents(
         assert!(past.contains("In the barn."), "{past}");
     }
     let natives = fleet.json(&list);
+    let natives = natives["sessions"].as_array().unwrap();
+    assert!(natives.iter().all(|it| it["id"].is_string()), "{natives:#?}");
+}
+
+#[test]
+fn messages_of_copilot_kimi_and_grok_are_shown_before_an_adoption() {
+    let fleet = Fleet::new();
+    fleet.write("heeler.yaml", "agents: [{name: coder}]\n");
+    for (_, id) in write_folder_sessions(&fleet, "/work/my app") {
+        let shown = fleet.run(&["session", "show", &id]);
+        assert!(shown.stderr.contains(&format!("session show {id} --history")), "{}", shown.stderr);
+        let past = fleet.run(&["session", "show", &id, "--history"]);
+        assert!(!past.stderr.contains("session fork"), "{}", past.stderr);
+        let past = past.ok();
+        assert!(past.contains("Find the lost sheep") && past.contains("In the barn."), "{past}");
+        assert!(!past.contains(['\u{1b}', '\u{202e}']), "{past:?}");
+        let last = fleet.run(&["session", "show", &id, "--history", "-n", "1"]);
+        let older = format!("older: heeler session show {id} --history --before 2");
+        assert!(last.stderr.contains(&older), "{}", last.stderr);
+        let page = fleet.json(&["session", "show", &id, "--history", "--json"]);
+        assert_eq!((&page["session"], &page["total"]), (&json!(id), &json!(2)));
+        assert_eq!(page["messages"][1]["safeCut"], false, "{page:#}");
+    }
+    let left = std::fs::read_dir(fleet.path()).unwrap().filter_map(Result::ok);
+    let is_temporary =
+        |it: &std::fs::DirEntry| it.file_name().to_string_lossy().starts_with(".tmp");
+    assert_eq!(left.filter(is_temporary).count(), 0, "no copy is left");
+}
+
+#[test]
+fn sessions_of_copilot_kimi_and_grok_move_to_another_machine() {
+    let machine = || {
+        let fleet = Fleet::new();
+        let agents = ["copilot", "kimi", "grok"].map(|name| {
+            json!({ "name": name, "runtime": "acp", "program": name, "working_directory": "work" })
+        });
+        fleet.write("heeler.yaml", &json!({ "agents": agents }).to_string());
+        fleet.write("work/README.md", "work\n");
+        let work = fleet.file("work").canonicalize().unwrap();
+        (fleet, work.to_str().unwrap().to_owned())
+    };
+    let ((there, their_work), (here, our_work)) = (machine(), machine());
+    for (agent, native) in write_folder_sessions(&there, &their_work) {
+        let adopted = there.json(&["session", "adopt", &native, "--as", agent, "--json"]);
+        let id = adopted["id"].as_str().unwrap();
+        let exported = there.run(&["session", "export", id]);
+        assert!(!exported.stderr.contains("not continue it"), "{}", exported.stderr);
+        here.write("session.json", &exported.ok());
+        let imported = here.run(&["session", "import", "session.json"]);
+        assert!(imported.stderr.contains("continue it: heeler session resume"));
+        imported.ok();
+        let shown = here.run(&["session", "show", &native, "--history"]).ok();
+        assert!(shown.contains("In the barn."), "{shown}");
+        // Again, the session exists.
+        here.run(&["session", "import", "session.json"]).fails(5);
+
+        // Without the native session, only the messages move.
+        for folder in [".copilot", ".kimi-code", ".grok"] {
+            std::fs::remove_dir_all(there.file("home").join(folder)).unwrap();
+        }
+        let exported = there.run(&["session", "export", id]);
+        let reason = "fork it as text, but not continue it";
+        assert!(exported.stderr.contains(reason), "{}", exported.stderr);
+        assert!(exported.stderr.contains("no longer has its session"), "{}", exported.stderr);
+        let bundle: serde_json::Value = serde_json::from_str(&exported.ok()).unwrap();
+        assert_eq!((&bundle["version"], &bundle["native"]), (&json!(1), &json!(null)));
+        write_folder_sessions(&there, &their_work);
+    }
+    let natives = here.json(&["session", "list", "--native", "--directory", &our_work, "--json"]);
+    assert_eq!(natives["total"], 3, "{natives:#}");
     let natives = natives["sessions"].as_array().unwrap();
     assert!(natives.iter().all(|it| it["id"].is_string()), "{natives:#?}");
 }

@@ -35,9 +35,10 @@ pub(crate) const IMPORT: &str = "Examples:
   heeler session import session.json                  # on another, under another path
 
 The session continues in its agent's working directory on this machine; its native session is written
-to the place where the agent program expects it. No existing file is overwritten. Snapshots are
-imported too if they were exported (`session export --workspace`), for `session diff` and
-`session fork --workspace`.
+to the place where the agent program expects it, if the agent runs the same program. If it does not, or
+if the file has no native session, a fork gives an agent the messages as text. No existing file is
+overwritten. Snapshots are imported too if they were exported (`session export --workspace`), for
+`session diff` and `session fork --workspace`.
 Exit codes: 0 imported, 2 the file is truncated or was changed, 5 refused: already imported.";
 
 /// Arguments of `session adopt`.
@@ -144,6 +145,12 @@ fn send_session_order(
         output::print_note(&format!(
             "imported {count} of its files; to continue with these files: heeler session fork {id} --workspace"
         ))?;
+    }
+    if taken.as_text {
+        return Ok(output::print_note(&format!(
+            "its native session is not here; give the messages to an agent as text: heeler session fork {id} \
+             --run -p '…'"
+        ))?);
     }
     Ok(output::print_note(&format!("continue it: heeler session resume {id} -p '…'"))?)
 }

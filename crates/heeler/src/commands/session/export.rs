@@ -22,8 +22,10 @@ pub(crate) const ABOUT: &str = "Examples:
   heeler session export sess-1a2b --workspace -o session.json     # with the files of each turn
 
 The file holds the records of the session and its jobs, every row of its transcript, and every line of
-the native session, which another machine needs to continue it. All messages and tool results are
-included. The fleet's secrets are removed; check the rest before you share the file. `session import` reads it.
+the native session, which another machine needs to continue it. Native sessions of OpenCode, goose and
+Mistral Vibe are not included: they are in a database, or in many files. All messages and tool results
+are included. The fleet's secrets are removed; check the rest before you share the file. `session
+import` reads it.
 
 With --workspace, the file also holds the snapshots of the session's files, with the commits they are
 based on, for `session fork --workspace` and `session diff` on the other machine. Secrets are
@@ -75,13 +77,18 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionExportArgs) -> CommandResul
         }
     };
     // The export is not refused: reading the session elsewhere is useful too.
-    if sums.own.is_none() && !context.quiet {
-        let why = match &session.fork {
-            Some(fork) => format!("the native session of {} no longer exists", fork.source),
-            None => "its native session no longer exists, or its runtime keeps none".to_owned(),
+    if sums.own.is_none() && sums.native.is_none() && !context.quiet {
+        let (use_there, why) = match (&session.fork, &export.native_omitted) {
+            (Some(fork), _) => {
+                ("", format!("the native session of {} no longer exists", fork.source))
+            }
+            (None, Some(reason)) => (" and fork it as text", reason.clone()),
+            (None, None) => {
+                ("", "its native session no longer exists, or its runtime keeps none".to_owned())
+            }
         };
         output::print_note(&format!(
-            "another machine can show this session, but not continue it: {why}"
+            "another machine can show this session{use_there}, but not continue it: {why}"
         ))?;
     }
     Ok(())

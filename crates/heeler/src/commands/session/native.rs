@@ -2,15 +2,17 @@
 //! `session show`.
 //! Start at [`NativeSessionReader`].
 
-use camino::Utf8PathBuf;
+use std::io::{self, Read as _};
+
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{AgentSessionId, SessionId, iso_millis};
 use heeler_query::messages::MessageListQuery;
 use heeler_query::sessions::build_resume_command;
 use heeler_store::StoreReader;
-use heeler_store::history::{HistoryPage, load_history};
+use heeler_store::history::{ForkSafety, HistoryPage, load_history};
 use heeler_store::native::{
-    self, DisplayRedactor, NativeFolder, NativeProgram, NativeSession, NativeSessionError,
-    NativeSessionFilter,
+    self, DisplayRedactor, NativeFolder, NativeProgram, NativeRows, NativeSession,
+    NativeSessionError, NativeSessionFilter,
 };
 use serde_json::{Value, json};
 
@@ -20,6 +22,9 @@ use crate::fleet_config::OptionalFleetConfig;
 use crate::output::{self, OutputTable, SafeText};
 use crate::process_env;
 use crate::shared_args::ListPageArgs;
+
+/// Most bytes of messages that are shown of a native session. They are in a temporary file meanwhile.
+const SHOWN_BYTES_MAX: u64 = 256 << 20;
 
 /// Session folders of the agent programs, and the redactor applied to everything shown from them.
 pub(crate) struct NativeSessionReader {
@@ -68,12 +73,17 @@ impl NativeSessionReader {
         page: &MessageListQuery,
     ) -> CommandResult<HistoryPage> {
         if session.program != NativeProgram::Claude {
-            let message = format!(
-                "Heeler shows messages of {} only after it has copied them",
-                session.program
-            );
-            let adopt = format!("heeler session adopt {} --as AGENT", session.qualified_id());
-            return Err(CommandFailure::message(FailureCode::Refused, message).hint(adopt));
+            let rows = NativeRows::open(session, self.cleaner.clone());
+            let rows = rows.map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
+            let past = read_rows(rows, page, SHOWN_BYTES_MAX)?;
+            return past.ok_or_else(|| {
+                let message = format!(
+                    "the session has more than {} of messages, which are shown only after an adoption",
+                    output::format_size(SHOWN_BYTES_MAX)
+                );
+                let adopt = format!("heeler session adopt {} --as AGENT", session.qualified_id());
+                CommandFailure::message(FailureCode::Refused, message).hint(adopt)
+            });
         }
         // The native session is both transcript and context here, because Heeler has no copy.
         let past = load_history(&session.path, Some(&session.path), page.before, page.limit);
@@ -81,6 +91,30 @@ impl NativeSessionReader {
         self.cleaner.history(&mut past);
         Ok(past)
     }
+}
+
+/// Reads a page of the messages that an adoption would copy; returns `None` if they have more than `max`
+/// bytes.
+fn read_rows(
+    rows: impl io::Read,
+    page: &MessageListQuery,
+    max: u64,
+) -> CommandResult<Option<HistoryPage>> {
+    // A page is read from the end of a file, and these rows exist nowhere else.
+    let mut copy = tempfile::NamedTempFile::new()?;
+    if io::copy(&mut rows.take(max + 1), &mut copy)? > max {
+        return Ok(None);
+    }
+    let path = Utf8Path::from_path(copy.path());
+    let path = path.ok_or_else(|| io::Error::other("the temporary directory is not UTF-8"))?;
+    let past = load_history(path, None, page.before, page.limit);
+    let mut past = past.map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
+    for message in &mut past.messages {
+        message.fork_safety = ForkSafety::Unsafe("it is not adopted yet");
+        // The reader made it up for the row of an adoption.
+        message.uuid = None;
+    }
+    Ok(Some(past))
 }
 
 fn failure(error: NativeSessionError) -> CommandFailure {
@@ -236,11 +270,26 @@ pub(super) fn print(
     }
     output::print_command("resume with", resume.as_deref())?;
     let id = session.qualified_id();
-    if session.program == NativeProgram::Claude {
-        output::print_note(&format!("messages: heeler session show {id} --history"))?;
-    }
+    output::print_note(&format!("messages: heeler session show {id} --history"))?;
     if session.is_heelers {
         return Ok(());
     }
     Ok(output::print_note(&format!("take it over: heeler session adopt {id}"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_a_native_session_are_shown_up_to_a_limit() {
+        let rows = b"{\"type\":\"user\",\"uuid\":\"00000000-0000-4000-8000-000000000001\",\"message\":{\"content\":\"Hi.\"}}\n";
+        let page = MessageListQuery { before: None, limit: 9 };
+        let size = rows.len() as u64;
+        let past = read_rows(&rows[..], &page, size).ok().flatten().unwrap();
+        assert_eq!((past.total, past.messages.len()), (1, 1));
+        let refusal = ForkSafety::Unsafe("it is not adopted yet");
+        assert_eq!(past.messages[0].fork_safety, refusal);
+        assert!(read_rows(&rows[..], &page, size - 1).ok().unwrap().is_none());
+    }
 }

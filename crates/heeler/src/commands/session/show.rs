@@ -104,7 +104,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionShowArgs) -> CommandResult 
         return match args.page() {
             Some(page) => {
                 let past = natives.read(&found, &page)?;
-                args.print_page(found.id.as_str(), &past, TerminalMarkdown::find(&context.env))
+                args.print_page(&found.qualified_id(), &past, TerminalMarkdown::find(&context.env))
             }
             None => native::print(&context, &found, args.json),
         };

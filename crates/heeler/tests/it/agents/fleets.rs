@@ -167,6 +167,9 @@ fn a_session_of_codex_made_in_a_terminal_is_listed_adopted_and_continued() {
     let mut show = fleet.command(&["session", "show", &id]);
     let shown = Ran::from(show.envs(&env).output().unwrap()).ok();
     assert!(shown.contains("codex, in a terminal"), "{shown}");
+    let mut show = fleet.command(&["session", "show", &id, "--history"]);
+    let shown = Ran::from(show.envs(&env).output().unwrap()).ok();
+    assert!(shown.contains("By hand."), "{shown}");
 
     // Claude cannot continue it.
     let refused = run(&fleet, &api, &["session", "adopt", &id, "--as", "planner"]);
@@ -256,6 +259,9 @@ fn sessions_of_qwen_and_gemini_made_in_a_terminal_are_adopted_and_continued() {
         }
 
         let id = name(made);
+        let mut show = fleet.command(&["session", "show", &id, "--history"]);
+        let shown = Ran::from(show.env("HOME", home).output().unwrap()).ok();
+        assert!(shown.contains("By hand."), "{shown}");
         let other = if agent == "tester" { "reviewer" } else { "tester" };
         let refused = run(&fleet, &api, &["session", "adopt", &id, "--as", other]);
         assert_eq!(refused.code, Some(5), "{}", refused.stderr);
