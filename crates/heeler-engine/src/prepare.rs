@@ -232,7 +232,7 @@ pub fn prepare_request(
     // The daemon adds its lock when it starts the run.
     let file_limits = sandbox::run_file_limits(agent, around, &env, &working_directory);
     let allow_new_privileges = agent.allow_new_privileges;
-    let authority = RunAuthority { allow_new_privileges, daemon_lock: None, file_limits };
+    let authority = RunAuthority { allow_new_privileges, file_limits, ..RunAuthority::default() };
     let brief = AgentLaunchSpec {
         protocol: PROTOCOL,
         prompt,
@@ -488,6 +488,8 @@ fn run_limits(
         budget_usd: budget.map(|micros| micros as f64 / 1_000_000.0),
         budget_source: budget.map(|_| source),
         grace_ms: None,
+        // Depends on the fleet; see `run_lease`.
+        lease_ms: None,
     }
 }
 
