@@ -12,6 +12,7 @@ mod sandbox;
 use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{
@@ -488,7 +489,7 @@ fn run_limits(
         budget_usd: budget.map(|micros| micros as f64 / 1_000_000.0),
         budget_source: budget.map(|_| source),
         grace_ms: None,
-        // Depends on the fleet; see `run_lease`.
+        // It depends on the fleet: see `set_run_lease`.
         lease_ms: None,
     }
 }
@@ -503,7 +504,11 @@ fn stall_timeout(agent: &AgentConfig) -> Option<ConfigDuration> {
 }
 
 pub(crate) fn period_millis(period: ConfigDuration) -> u64 {
-    u64::try_from(period.get().as_millis()).unwrap_or(u64::MAX)
+    duration_millis(period.get())
+}
+
+pub(crate) fn duration_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
