@@ -161,7 +161,7 @@ impl HostLink {
     pub fn leased_runs(&self) -> Result<Vec<LeasedRun>, DatabaseError> {
         let sql = format!(
             "SELECT runs.id, runs.host, runs.assignment, \
-             CAST(EXTRACT(EPOCH FROM hosts.seen_at) * 1000 AS BIGINT) \
+             CAST(EXTRACT(EPOCH FROM hosts.seen_at) * 1000000 AS BIGINT) \
              FROM runs JOIN hosts ON hosts.name = runs.host WHERE runs.committed = 0 \
              AND runs.host <> {} AND runs.assignment LIKE '%\"lease_ms\"%' ORDER BY runs.id",
             quote(self.host_name())
