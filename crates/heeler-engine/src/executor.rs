@@ -14,6 +14,7 @@ mod control_loop;
 mod delivery_fetch;
 mod github_lane;
 mod host_messages;
+mod job_files;
 mod lead_wait;
 mod limits;
 mod live_lane;

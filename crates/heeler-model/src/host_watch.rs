@@ -28,11 +28,7 @@ struct HostSign {
 
 impl HostWatch {
     /// Notes the last sign of life of each host. `now` is the time since the start of the machine.
-    pub fn observe<'h>(
-        &mut self,
-        signs: impl IntoIterator<Item = (&'h str, i64)>,
-        now: Duration,
-    ) {
+    pub fn observe<'h>(&mut self, signs: impl IntoIterator<Item = (&'h str, i64)>, now: Duration) {
         let before = self.observed_at.replace(now);
         let is_late = before.is_none_or(|at| now.saturating_sub(at) > OBSERVATION_GAP_MAX);
         let known = std::mem::take(&mut self.hosts);
@@ -206,7 +202,11 @@ mod tests {
                     let contact = HostContact::new("boot", trial.now);
                     let woken = trial.lease.update(Some(&contact), trial.now);
                     let is_held = matches!(woken, RunLeaseState::Held);
-                    assert!(!trial.is_agent_alive || !is_held, "HEELER_PROOF_SEED={}, round {round}", proof.seed);
+                    assert!(
+                        !trial.is_agent_alive || !is_held,
+                        "HEELER_PROOF_SEED={}, round {round}",
+                        proof.seed
+                    );
                     break;
                 }
                 trial.now += STEP;

@@ -144,11 +144,7 @@ impl RerunKind {
 }
 
 /// Decides about a job whose run was given up, because its host was silent for longer than the run's lease.
-pub fn decide_given_up(
-    history: RunHistory,
-    policy: &RerunPolicy,
-    now: Timestamp,
-) -> RerunDecision {
+pub fn decide_given_up(history: RunHistory, policy: &RerunPolicy, now: Timestamp) -> RerunDecision {
     // As for every interruption: only with the policy's consent.
     match policy.resume_within.is_some() && history.restarts < RESTARTS_MAX {
         true => RerunDecision::Rerun { at: now, kind: RerunKind::StartElsewhere },

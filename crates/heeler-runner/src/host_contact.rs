@@ -72,7 +72,9 @@ impl LeaseWatch {
 
 /// Returns the end of a run after a silence of its host.
 pub(crate) fn lost_contact(silence: Duration) -> AgentProcessExit {
-    AgentProcessExit::LostContact { after_ms: u64::try_from(silence.as_millis()).unwrap_or(u64::MAX) }
+    AgentProcessExit::LostContact {
+        after_ms: u64::try_from(silence.as_millis()).unwrap_or(u64::MAX),
+    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use camino::Utf8PathBuf;
-use heeler_model::{RunId, error_chain};
 use heeler_model::run::{HostContact, RUN_LEASE, ResultSigningKey, RunLeaseSource};
+use heeler_model::{RunId, error_chain};
 use heeler_process::boot_id;
 use heeler_transcript::{DiskError, OsDisk, place_files};
 
@@ -114,12 +114,18 @@ impl HostLease {
         match replace_unsynced(dir.lease_file(), file) {
             Ok(()) => state.is_failing = false,
             Err(error) if state.is_failing => {
-                tracing::debug!(reason = error_chain(&error), "the lease of this host is not renewed");
+                tracing::debug!(
+                    reason = error_chain(&error),
+                    "the lease of this host is not renewed"
+                );
             }
             Err(error) => {
                 state.is_failing = true;
                 let reason = error_chain(&error);
-                tracing::warn!(reason, "agents with `on_partition: stop` end soon: cannot renew their lease");
+                tracing::warn!(
+                    reason,
+                    "agents with `on_partition: stop` end soon: cannot renew their lease"
+                );
             }
         }
     }
@@ -143,7 +149,10 @@ pub struct LeasedRun {
 
 impl HostLink {
     /// Returns the key with which this host signs its contacts. The first proposed one stays.
-    pub fn lease_key(&self, proposed: &ResultSigningKey) -> Result<ResultSigningKey, DatabaseError> {
+    pub fn lease_key(
+        &self,
+        proposed: &ResultSigningKey,
+    ) -> Result<ResultSigningKey, DatabaseError> {
         let sql = format!(
             "UPDATE hosts SET lease_key = COALESCE(lease_key, {}) WHERE name = {} AND id = {} \
              RETURNING lease_key",

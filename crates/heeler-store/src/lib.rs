@@ -97,7 +97,8 @@ pub use failed_hooks::{FailedHook, failed_hooks};
 pub use fleet_environment::FleetEnvironment;
 pub use herdctl_layout::{HERDCTL_ENTRIES, is_adoptable};
 pub use host_files::{
-    PartReceipt, ReceivedPart, SharedFileForm, SharedPart, UnshippedRun, stderr_copy_relative,
+    PartReceipt, ReceivedPart, SharedFileForm, SharedFileOwner, SharedPart, UnshippedRun,
+    stderr_copy_relative,
 };
 pub use host_lease::{HostLease, LeasedRun};
 pub use host_link::{

@@ -23,8 +23,8 @@ use super::host_message::{
     BEAT_PAUSE, EXIT_REPORT, ForwardedCommand, ForwardedReply, LEAD_BEAT_INTERVAL,
     QUESTIONS_REPORT, QuestionsReport,
 };
+use super::lease_renewal::{read_lease_key, renew_lease};
 use super::silent_hosts::SilentHosts;
-use super::{read_lease_key, renew_lease};
 use crate::command::{
     DaemonCommandError, DaemonCommandErrorKind, DispatcherStoppedError, IdempotencyKey,
 };

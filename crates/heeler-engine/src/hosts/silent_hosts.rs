@@ -39,9 +39,8 @@ impl SilentHosts {
         let runs = link.leased_runs()?;
         self.looked_at = Some(Instant::now());
         self.watch.observe(runs.iter().map(|run| (run.host.as_str(), run.mark)), boot_time());
-        let is_over = |run: &&LeasedRun| {
-            self.watch.silence(&run.host, asked_at) >= give_up_after(run.lease)
-        };
+        let is_over =
+            |run: &&LeasedRun| self.watch.silence(&run.host, asked_at) >= give_up_after(run.lease);
         let over: Vec<RunId> = runs.iter().filter(is_over).map(|run| run.run).collect();
         Ok(Some(over).filter(|over| !over.is_empty()))
     }

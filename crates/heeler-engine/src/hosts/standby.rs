@@ -30,7 +30,7 @@ use super::hint_flag::HintFlag;
 use super::host_message::{
     BEAT_PAUSE, ForwardedCommand, QUESTIONS_REPORT, QuestionsReport, STANDBY_BEAT_INTERVAL,
 };
-use super::{read_lease_key, renew_lease};
+use super::lease_renewal::{read_lease_key, renew_lease};
 use crate::caller::Caller;
 use crate::cancel;
 use crate::chat::SaidMessageResult;

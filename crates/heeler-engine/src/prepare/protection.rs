@@ -243,8 +243,13 @@ mod tests {
             assert!(is_denied(path), "{path}");
         }
         // Files from which records would be taken, were they there.
-        for path in ["store.json", "heeler.db-journal", "heeler.db.rebuilt", "rebuild.json", "host-lease.json"]
-        {
+        for path in [
+            "store.json",
+            "heeler.db-journal",
+            "heeler.db.rebuilt",
+            "rebuild.json",
+            "host-lease.json",
+        ] {
             assert!(is_denied(path), "{path}");
         }
         assert!(!is_denied("worktrees/own/src/main.rs"));

@@ -51,9 +51,7 @@ impl FleetState {
                 let policy =
                     self.rules.rerun_policy(facts.agent, facts.schedule, facts.is_workflow_part);
                 match facts.source {
-                    RunEndSource::Result => {
-                        decide_rerun(facts.result, facts.history, &policy, now)
-                    }
+                    RunEndSource::Result => decide_rerun(facts.result, facts.history, &policy, now),
                     RunEndSource::HostSilence => decide_given_up(facts.history, &policy, now),
                 }
             }

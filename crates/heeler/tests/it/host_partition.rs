@@ -107,6 +107,19 @@ fn check_move(first: &Herd, second: &Herd, job: &JobId) {
     wait_for("the end of the runner", || second.runners().is_empty().then_some(()));
 }
 
+/// Checks that both hosts get the rows of both runs, once and in order. What only beta has of the first run is kept there
+/// under another name.
+#[track_caller]
+fn check_rows(first: &Herd, second: &Herd, job: &JobId) {
+    wait_for_copy(first, second, job);
+    assert_eq!(rows(first, job).matches("Done.").count(), 1, "{}", rows(first, job));
+    let folder = second.dir().root().join("jobs").join(job.as_str());
+    let mut aside = folder.read_dir_utf8().unwrap().flatten();
+    let aside = aside.find(|entry| entry.file_name().starts_with("unshared-")).unwrap();
+    let kept = std::fs::read_to_string(aside.path()).unwrap();
+    assert!(kept.contains("had no contact with the database for"), "{kept}");
+}
+
 #[test]
 fn an_agent_of_a_killed_daemon_ends_by_itself_and_its_job_continues_elsewhere() {
     let cluster = cluster();
@@ -127,6 +140,7 @@ fn an_agent_of_a_killed_daemon_ends_by_itself_and_its_job_continues_elsewhere() 
     let (beta, _) = second.begin(&LEASE);
     wait_for_refusal(&first, runs(&first, &job)[0].id);
     wait_for_refusal(&first, runs(&first, &ender)[0].id);
+    check_rows(&first, &second, &job);
     assert_eq!(runs(&first, &job).len(), 2);
     let_end(&second, "ender");
     let ender = trigger(&first, &mut alpha, "ender");
@@ -152,6 +166,7 @@ fn an_agent_of_a_paused_daemon_ends_by_itself_and_one_with_keep_works_on() {
     assert_eq!(first.job(&kept).head.status, JobStatus::Running);
     signal_if(pid, Signal::CONT, || true);
     wait_for_refusal(&first, runs(&first, &job)[0].id);
+    check_rows(&first, &second, &job);
     let_end(&second, "keeper");
     assert_eq!(first.ends(&kept).head.status, JobStatus::Completed);
     assert_eq!(runs(&first, &kept).len(), 1);
@@ -187,8 +202,11 @@ fn an_agent_of_a_host_that_is_cut_off_ends_and_its_late_result_is_refused() {
     let result = std::fs::read_to_string(second.dir().run(run).join("result.json")).unwrap();
     assert!(result.contains("had no contact with the database for"), "{result}");
     let result: Json = serde_json::from_str(&result).unwrap();
-    assert_eq!((&result["end"], &result["error"]["class"]), (&"interrupted".into(), &"interrupted".into()));
-    assert!(rows(&first, &job).contains("Done."));
+    assert_eq!(
+        (&result["end"], &result["error"]["class"]),
+        (&"interrupted".into(), &"interrupted".into())
+    );
+    check_rows(&first, &second, &job);
     assert_eq!(runs(&first, &job).len(), 2);
     stop(&second, beta);
     stop(&first, alpha);
