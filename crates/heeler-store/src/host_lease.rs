@@ -39,6 +39,8 @@ struct SharedLease {
 #[derive(Debug, Default)]
 struct LeaseFileState {
     contact: Option<Duration>,
+    /// First contact of this process.
+    first: Option<Duration>,
     /// True if the last attempt to write the file failed.
     is_failing: bool,
 }
@@ -82,7 +84,10 @@ impl HostLease {
     pub fn record_contact(&self, dir: &StateDir, at: Duration) {
         let mut state = self.state();
         state.contact = state.contact.max(Some(at));
-        if self.shared.is_needed.load(Ordering::SeqCst) {
+        let since_start = at.saturating_sub(*state.first.get_or_insert(at));
+        let is_needed = self.shared.is_needed.load(Ordering::SeqCst);
+        // Runs of an earlier daemon may depend on it, and it may take a while until they are found.
+        if is_needed || (since_start < self.length && dir.lease_file().exists()) {
             self.write(dir, &mut state);
         }
     }
@@ -162,7 +167,7 @@ impl HostLink {
         );
         let rows = self.query("read the key of this host's lease", &sql)?;
         let found = rows.first().and_then(|row| text(row, 0));
-        // A text that is no key signs nothing; then the runs of this process only count on this process.
+        // A text that is no key is replaced in memory only: the next daemon does not renew the runs of this one.
         Ok(found.and_then(|text| text.try_into().ok()).unwrap_or_else(|| proposed.clone()))
     }
 
@@ -224,6 +229,13 @@ mod tests {
         let mut run = RunLease::new(&boot, lease.length(), &source.first);
         assert_eq!(run.update(found(read()).as_ref(), at(159)), Held);
         assert_eq!(run.update(None, at(200)), Over { silence: at(60) });
+        // The next daemon renews it before it has found the run, and not for ever.
+        let next = HostLease::default();
+        next.set_key(key);
+        next.record_contact(&dir, at(150));
+        assert_eq!(found(read()), Some(HostContact::new(&boot, at(150))));
+        next.record_contact(&dir, at(300));
+        assert_eq!(found(read()), Some(HostContact::new(&boot, at(150))));
     }
 
     #[test]
