@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_store::{ReceivedPart, StateDir};
-use heeler_transcript::untrusted_file;
+use heeler_transcript::{OsDisk, create_folder, resolve_inside, untrusted_file};
 
 /// Lets a file end where a part of another host continues it. Returns the name under which the whole file is kept, if it
 /// had something else there. May be interrupted and repeated.
@@ -29,7 +29,7 @@ pub(super) fn set_tail_aside(
     }
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
     if let Some(folder) = aside.parent() {
-        std::fs::create_dir_all(folder)?;
+        create_folder(&OsDisk, folder).map_err(|error| error.source)?;
     }
     // A runner that is being ended writes on to the same file.
     match std::fs::hard_link(path, &aside) {
@@ -60,8 +60,8 @@ fn has_other_bytes(file: &File, part: &ReceivedPart) -> io::Result<bool> {
 fn name_aside(dir: &StateDir, part: &ReceivedPart) -> Option<Utf8PathBuf> {
     let job = part.path.strip_prefix("jobs/")?.split(['.', '/']).next()?;
     let kind = part.path.rsplit('.').next()?;
-    let folder = dir.root().join("jobs").join(job);
-    Some(folder.join(format!("unshared-{}.{kind}", part.number)))
+    // An agent may have put a link there.
+    resolve_inside(dir.root(), &format!("jobs/{job}/unshared-{}.{kind}", part.number)).ok()
 }
 
 #[cfg(test)]
