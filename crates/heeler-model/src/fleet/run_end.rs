@@ -231,3 +231,42 @@ fn reset_jitter(job: &JobId, wait: SignedDuration) -> Duration {
     let most = most.as_millis() as u64;
     Duration::from_millis(hasher.finish() % (most + 1))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::QueuedJobRecord;
+
+    fn job(session: SessionChoice) -> UnfinishedJob {
+        let mut request = JobRequest::new("coder".parse().unwrap());
+        request.session = session;
+        // On record secrets are replaced.
+        request.prompt = Some("use [secret]".to_owned());
+        let entry = QueuedJobRecord {
+            job: "job-2026-11-18-zzzzzz".parse().unwrap(),
+            priority: 0,
+            requested_at: Timestamp::UNIX_EPOCH,
+            not_before: None,
+            expires_at: None,
+            request_json: serde_json::to_string(&request).unwrap(),
+            reason: String::new(),
+        };
+        request.prompt = Some("use hunter2".to_owned());
+        UnfinishedJob { entry, request, stage: JobStage::Waiting }
+    }
+
+    #[test]
+    fn a_job_that_starts_elsewhere_leaves_the_session_that_nobody_named() {
+        let mut usual = job(SessionChoice::Usual);
+        leave_session(&mut usual);
+        let recorded: JobRequest = serde_json::from_str(&usual.entry.request_json).unwrap();
+        assert_eq!(usual.request.session, SessionChoice::Fresh);
+        assert_eq!(recorded.session, SessionChoice::Fresh);
+        assert_eq!(recorded.prompt.as_deref(), Some("use [secret]"), "no secret gets on record");
+        assert_eq!(usual.request.prompt.as_deref(), Some("use hunter2"));
+        let given = SessionChoice::Given { id: "3f".parse().unwrap() };
+        let mut named = job(given.clone());
+        leave_session(&mut named);
+        assert_eq!(named.request.session, given, "it waits for the host of its session");
+    }
+}
