@@ -410,8 +410,8 @@ impl AgentConfig {
             Some(WorkingDirectory::Checkout(checkout)) => (checkout.root.clone(), Some(checkout)),
         };
         let (name, runtime, mode) = (name?, runtime?, keys.session.mode);
-        let shown = render_agent_json(&keys, &name, origin, &working_directory);
         Some(AgentConfig {
+            config_json: render_agent_json(&keys, &name, origin, &working_directory),
             name,
             file: origin.file.to_owned(),
             runtime,
@@ -422,7 +422,6 @@ impl AgentConfig {
             mcp_servers,
             allow_new_privileges,
             hooks,
-            config_json: shown,
             retry,
             spawn: SpawnLimits::new(&keys.spawn),
             priority: keys.priority.get(),
