@@ -11,8 +11,8 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::RunSpec;
 use super::signature::{ResultPublicKey, ResultSigningKey};
+use super::{RunLeaseSource, RunSpec};
 use crate::RunId;
 
 /// Launch data of an agent. May hold secrets.
