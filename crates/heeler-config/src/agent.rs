@@ -23,7 +23,7 @@ use crate::egress::CredentialMode;
 use crate::fleet_secrets::FleetSecrets;
 use crate::github::GithubPermission;
 use crate::hooks::{AgentHooks, HooksKeys, check_new_privileges};
-use crate::host_choice::HostChoice;
+use crate::host_choice::{HostChoice, PartitionPolicy};
 use crate::mcp::{McpKeys, McpServer, PluginConfig, PluginEntry};
 use crate::policy::{PriorityKey, RetryKeys, RetryPolicy, SpawnKeys, SpawnLimits};
 use crate::reader::{ConfigDialect, ConfigReader};
@@ -79,6 +79,10 @@ section! {
         /// start --host`, or a block with labels that it must have. While there is none, the jobs wait.
         /// Defaults to the host that leads. Described in `docs/hosts.md`.
         host: Option<SpannedValue<HostChoice>>,
+        /// What happens to the agent if its host loses contact with the fleet's database: `keep` lets it
+        /// work on, `stop` ends it after a minute, and another host may continue the job. Without several
+        /// hosts it has no effect. Described in `docs/hosts.md`.
+        on_partition: PartitionPolicy = "keep",
         /// Name, role and personality of the agent in messages to people.
         identity: Option<AgentIdentity>,
         /// Instructions placed before every prompt.
@@ -296,6 +300,8 @@ pub struct AgentConfig {
     pub repo: Option<RepoConfig>,
     /// Host that executes its jobs; `None` for the one that leads.
     pub host: Option<HostChoice>,
+    /// Whether it works on if its host loses contact with the database.
+    pub on_partition: PartitionPolicy,
     pub identity: Option<AgentIdentity>,
     pub system_prompt: Option<String>,
     pub default_prompt: Option<String>,
@@ -404,8 +410,8 @@ impl AgentConfig {
             Some(WorkingDirectory::Checkout(checkout)) => (checkout.root.clone(), Some(checkout)),
         };
         let (name, runtime, mode) = (name?, runtime?, keys.session.mode);
-        let shown = render_agent_json(&keys, &name, origin, &working_directory);
         Some(AgentConfig {
+            config_json: render_agent_json(&keys, &name, origin, &working_directory),
             name,
             file: origin.file.to_owned(),
             runtime,
@@ -416,7 +422,6 @@ impl AgentConfig {
             mcp_servers,
             allow_new_privileges,
             hooks,
-            config_json: shown,
             retry,
             spawn: SpawnLimits::new(&keys.spawn),
             priority: keys.priority.get(),
@@ -434,6 +439,7 @@ impl AgentConfig {
             claude_path: keys.claude_path,
             repo: keys.repo,
             host: keys.host.map(|host| host.value),
+            on_partition: keys.on_partition,
             identity: keys.identity,
             system_prompt: keys.system_prompt,
             default_prompt: keys.default_prompt,

@@ -71,6 +71,18 @@ words! {
 
 word_value!(PlacementOrder);
 
+words! {
+    /// What happens to an agent if its host loses contact with the fleet's database.
+    pub enum PartitionPolicy ("partition policy") {
+        /// It works on. Its run stays with its host.
+        Keep = "keep",
+        /// It is ended, and its job may continue on another host.
+        Stop = "stop",
+    }
+}
+
+word_value!(PartitionPolicy);
+
 section! {
     /// Hosts that may execute an agent's jobs.
     pub(crate) struct HostSelectionKeys ("host") {

@@ -158,7 +158,7 @@ pub use hooks::{
     AgentHooks, Hook, HookAction, HookEvent, HookList, HookMethod, HookPermissions, HookPosition,
     HookType, TimeoutDuration,
 };
-pub use host_choice::{HostChoice, HostLabel, NO_LABELS, PlacementOrder};
+pub use host_choice::{HostChoice, HostLabel, NO_LABELS, PartitionPolicy, PlacementOrder};
 pub use id_syntax::IdParseError;
 pub use known_agents::{
     ClientTools, KNOWN_AGENTS, KnownAgent, KnownModes, ProviderChoice, UsageScope, find_known_agent,

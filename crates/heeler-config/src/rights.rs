@@ -212,6 +212,8 @@ fn belongings(agent: &AgentConfig) -> AgentBelongings<'_> {
         repo: _,
         // A place, which gives no right: its host has the same config.
         host: _,
+        // It only ends the agent.
+        on_partition: _,
         // Instructions and habits, which give no right. An agent that starts another chooses
         // neither its schedule nor its chat.
         name: _,

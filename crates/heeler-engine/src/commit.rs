@@ -5,7 +5,7 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::fleet::{BudgetSettlement, micros};
 use heeler_model::redact::SecretRedactor;
-use heeler_model::rerun::{RerunDecision, RerunKind, RunHistory};
+use heeler_model::rerun::{RerunDecision, RunHistory};
 use heeler_model::run::{RunCost, RunEnd, RunResult, SessionEnd};
 use heeler_model::{
     AgentSessionId, AgentStatus, ExitReason, Job, JobHead, JobId, JobStatus, JobTransition, RunId,
@@ -185,7 +185,7 @@ pub(crate) fn record_result(
     close_job(&mut job, &result);
     // The job ends first even if it runs again, because that adds the figures of this run.
     if let RerunDecision::Rerun { kind, .. } = decision {
-        job.apply(JobTransition::Requeue { is_restart: kind == RerunKind::Resume });
+        job.apply(JobTransition::Requeue { is_restart: kind.is_restart() });
     }
     if let Some(session) = planned.as_ref()
         && is_unused_session(tx, session, &run, &result)?

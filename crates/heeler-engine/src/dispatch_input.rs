@@ -106,6 +106,8 @@ pub(crate) enum DispatchInput {
     },
     /// A hook has finished.
     HookOutcome(HookOutcome),
+    /// Runs of hosts that were silent for longer than the lease of the run.
+    LeasesOver(Vec<RunId>),
     /// Another host has the lead, or the database lacks commits of this process.
     LeadLost,
     /// The leader may have given a run to this host, or the lead away.

@@ -14,6 +14,7 @@ mod control_loop;
 mod delivery_fetch;
 mod github_lane;
 mod host_messages;
+mod job_files;
 mod lead_wait;
 mod limits;
 mod live_lane;
@@ -23,6 +24,7 @@ mod missed_deliveries;
 mod notice_lane;
 mod preparation;
 mod run_launch;
+mod run_lease;
 mod said_messages;
 
 use std::io;
@@ -32,7 +34,9 @@ use std::time::Duration;
 
 use camino::Utf8PathBuf;
 use heeler_model::redact::SecretRedactor;
-use heeler_model::run::{ErrorClass, QuestionPolicy, ResultPublicKey, RunEnd, RunResult, file};
+use heeler_model::run::{
+    ErrorClass, QuestionPolicy, ResultPublicKey, RunEnd, RunResult, RunSpec, file,
+};
 use heeler_model::{AgentName, ApprovalAnswer, ApprovalId, RunId, error_chain};
 use heeler_store::{ReaderPool, RunRecord, StoreReader, is_run_alive};
 use jiff::Timestamp;
@@ -446,18 +450,16 @@ impl ExecutorContext {
         self.watcher.get().expect("it is set before anything is handed over")
     }
 
-    /// Returns true if a person may have to answer questions of the run.
-    fn is_attended(&self, run: RunId) -> bool {
-        // Questions have signatures of their own, so in doubt they are looked for.
+    /// Returns the spec of a live run; `None` if it cannot be read, or a daemon has not signed it.
+    fn trusted_spec(&self, run: RunId) -> Option<RunSpec> {
         let record = self.readers.reader().ok().and_then(|reader| reader.run(run).ok().flatten());
-        let Some(record) = record else { return true };
-        match heeler_control::read_run_spec(&self.fleet.dir.run(run), record.result_key.as_ref()) {
-            Ok(spec) => spec.is_some_and(|spec| spec.attendance != QuestionPolicy::Nobody),
-            Err(error) => {
+        let key = record?.result_key;
+        heeler_control::read_run_spec(&self.fleet.dir.run(run), key.as_ref()).unwrap_or_else(
+            |error| {
                 tracing::warn!(%run, reason = error_chain(&error), "the spec of a run is not used");
-                true
-            }
-        }
+                None
+            },
+        )
     }
 
     /// Starts to watch a run; returns true if it is alive.
@@ -468,12 +470,18 @@ impl ExecutorContext {
             tracing::error!(%run, %error, "cannot watch a runner");
             false
         });
-        if is_watched && self.is_attended(run) {
+        if !is_watched {
+            return false;
+        }
+        let spec = self.trusted_spec(run);
+        self.renew_lease_of(run, spec.as_ref());
+        // Questions have signatures of their own, so in doubt they are looked for.
+        if spec.is_none_or(|spec| spec.attendance != QuestionPolicy::Nobody) {
             self.watch_questions(run);
             // An earlier daemon may have died between recording an answer and delivering it.
             self.redeliver_answers(run);
         }
-        is_watched
+        true
     }
 
     /// Returns true if another host executes the run, which reports its end. One that cannot be read

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
-use heeler_store::{LeadLease, StateDir, Store, StoreOpenError};
+use heeler_store::{HostLease, LeadLease, StateDir, Store, StoreOpenError};
 use heeler_transcript::LockError;
 use jiff::Timestamp;
 use thiserror::Error;
@@ -31,6 +31,8 @@ pub struct EngineContext {
     pub hook_grants: HookGrants,
     /// The lead of a fleet with several hosts.
     pub lead: LeadLease,
+    /// Contacts of this host with the database.
+    pub host_lease: HostLease,
 }
 
 /// Failure to open the state directory for writing.

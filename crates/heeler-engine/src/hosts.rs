@@ -9,8 +9,11 @@ mod file_shipper;
 mod hint_flag;
 mod host_message;
 mod leader_duty;
+mod lease_renewal;
 mod shipped_run;
+mod silent_hosts;
 mod standby;
+mod unshared_tail;
 
 pub(crate) use leader_duty::LeaderDuty;
 pub use standby::{StandbyDaemon, StandbyExit, StandbyOptions};

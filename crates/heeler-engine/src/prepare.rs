@@ -12,6 +12,7 @@ mod sandbox;
 use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{
@@ -232,7 +233,7 @@ pub fn prepare_request(
     // The daemon adds its lock when it starts the run.
     let file_limits = sandbox::run_file_limits(agent, around, &env, &working_directory);
     let allow_new_privileges = agent.allow_new_privileges;
-    let authority = RunAuthority { allow_new_privileges, daemon_lock: None, file_limits };
+    let authority = RunAuthority { allow_new_privileges, file_limits, ..RunAuthority::default() };
     let brief = AgentLaunchSpec {
         protocol: PROTOCOL,
         prompt,
@@ -488,6 +489,8 @@ fn run_limits(
         budget_usd: budget.map(|micros| micros as f64 / 1_000_000.0),
         budget_source: budget.map(|_| source),
         grace_ms: None,
+        // It depends on the fleet: see `set_run_lease`.
+        lease_ms: None,
     }
 }
 
@@ -501,7 +504,11 @@ fn stall_timeout(agent: &AgentConfig) -> Option<ConfigDuration> {
 }
 
 pub(crate) fn period_millis(period: ConfigDuration) -> u64 {
-    u64::try_from(period.get().as_millis()).unwrap_or(u64::MAX)
+    duration_millis(period.get())
+}
+
+pub(crate) fn duration_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

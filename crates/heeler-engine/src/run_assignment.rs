@@ -6,7 +6,7 @@
 use heeler_model::placement::RunPlacement;
 use heeler_model::run::{ResultPublicKey, RunLimits, SessionPlan};
 use heeler_model::session_choice::SessionChoice;
-use heeler_model::{AgentSessionId, JobRequest, Session};
+use heeler_model::{AgentSessionId, JobRequest, RunId, Session};
 use heeler_store::{
     ASSIGNED_RUN, DatabaseError, RunRecord, StateDatabase, StateDir, StoreTransaction,
 };
@@ -22,9 +22,9 @@ struct RunAssignment {
     session: SessionPlan,
     /// Limits of the run, with the budget that is reserved for it.
     limits: RunLimits,
-    /// Reason for the choice of the host. `heeler jobs why` shows it.
-    #[serde(default)]
-    placement: String,
+    /// Reason for the choice of the host, for a run that was assigned to one. `heeler jobs why` shows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    placement: Option<String>,
 }
 
 /// Records a run for its host. Until the host claims it, no signature fits its key.
@@ -37,7 +37,7 @@ pub(crate) fn assign_run(
     let assignment = RunAssignment {
         session: session.clone(),
         limits: limits.clone(),
-        placement: placed.reason.clone(),
+        placement: Some(placed.reason.clone()),
     };
     let body = serde_json::to_string(&assignment).expect("an assignment is JSON");
     let run = row.id;
@@ -47,6 +47,18 @@ pub(crate) fn assign_run(
         result_key: Some(unfit_key()),
         ..row
     })?;
+    tx.set_run_assignment(run, &body)
+}
+
+/// Records the lease of a run of this host: another leader gives it up by that.
+pub(crate) fn record_lease(
+    tx: &mut StoreTransaction<'_>,
+    run: RunId,
+    (session, limits): (&SessionPlan, &RunLimits),
+) -> Result<(), DatabaseError> {
+    let assignment =
+        RunAssignment { session: session.clone(), limits: limits.clone(), placement: None };
+    let body = serde_json::to_string(&assignment).expect("an assignment is JSON");
     tx.set_run_assignment(run, &body)
 }
 

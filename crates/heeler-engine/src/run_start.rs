@@ -219,6 +219,9 @@ pub(crate) fn record_run_start(
             let public_key = result_key.as_ref().map(ResultSigningKey::public_key);
             tx.insert_run(&RunRecord { result_key: public_key, host: host_name(dir), ..row })?;
             tx.set_run_capability(run, &capability::capability_hash(run, &secret))?;
+            if request.limits.lease_ms.is_some() {
+                run_assignment::record_lease(tx, run, (&plan, &request.limits))?;
+            }
         }
     }
     if let Some(known) = known {

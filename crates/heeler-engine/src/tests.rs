@@ -112,6 +112,7 @@ impl EngineFixture {
                 now: clock,
                 hook_grants: crate::HookGrants::default(),
                 lead: heeler_store::LeadLease::default(),
+                host_lease: heeler_store::HostLease::default(),
             },
             root,
         };

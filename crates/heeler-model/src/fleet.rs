@@ -37,8 +37,8 @@ pub use change::{
     FleetChange, FleetEffect, FleetStep, JobDecision, WorkflowDecision, WorkflowRunRecord,
 };
 pub use event::{
-    CancelRequest, FleetEvent, JobStart, NewJob, RunEndFacts, SessionReadiness, SubmittedPart,
-    WorkflowEvent,
+    CancelRequest, FleetEvent, JobStart, NewJob, RunEndFacts, RunEndSource, SessionReadiness,
+    SubmittedPart, WorkflowEvent,
 };
 pub use queue::{JobStage, UnfinishedJob, concurrency_key};
 pub use records::{ParkedCredentialRecord, QueuedJobRecord, ReservationRecord};

@@ -19,6 +19,7 @@ mod denied_tools;
 pub mod file_edit;
 pub mod fleet;
 pub mod hook;
+pub mod host_watch;
 mod ids;
 mod job;
 mod job_request;

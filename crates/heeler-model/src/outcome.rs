@@ -63,6 +63,11 @@ pub enum AgentProcessExit {
         /// Caller that cancelled the run.
         by: String,
     },
+    /// Ended by Heeler because the host lost contact with the fleet's database.
+    LostContact {
+        /// Time since the last contact.
+        after_ms: u64,
+    },
     /// The process could not be started.
     NotStarted { reason: String },
     /// The agent's container ended, or killed the agent, for a reason outside of the agent.
@@ -93,6 +98,13 @@ impl AgentProcessExit {
             AgentProcessExit::Cancelled { by } => {
                 (ErrorClass::Cancelled, format!("cancelled by {by}"))
             }
+            AgentProcessExit::LostContact { after_ms } => (
+                ErrorClass::Interrupted,
+                format!(
+                    "its host had no contact with the database for {} s (`on_partition: stop`)",
+                    seconds(after_ms)
+                ),
+            ),
             AgentProcessExit::NotStarted { reason } => (ErrorClass::NotStarted, reason.clone()),
             AgentProcessExit::ContainerEnded { reason } => (ErrorClass::AgentDied, reason.clone()),
             AgentProcessExit::Disk { reason } => (ErrorClass::Disk, reason.clone()),

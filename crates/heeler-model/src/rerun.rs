@@ -124,6 +124,9 @@ pub enum RerunKind {
     Resume,
     /// Resumes the session after the usage limit resets. All jobs with the same credential wait.
     ResumeAfterReset,
+    /// Starts again on another host, in a new session: the host of the run is away, and the files of its session are
+    /// there.
+    StartElsewhere,
     /// Starts over after a transient failure.
     Retry {
         /// Number of the attempt, from one.
@@ -131,6 +134,22 @@ pub enum RerunKind {
         /// Total number of attempts.
         max_attempts: u32,
     },
+}
+
+impl RerunKind {
+    /// Returns true if it counts as a resume after an interruption.
+    pub fn is_restart(self) -> bool {
+        matches!(self, RerunKind::Resume | RerunKind::StartElsewhere)
+    }
+}
+
+/// Decides about a job whose run was given up, because its host was silent for longer than the run's lease.
+pub fn decide_given_up(history: RunHistory, policy: &RerunPolicy, now: Timestamp) -> RerunDecision {
+    // As for every interruption: only with the policy's consent.
+    match policy.resume_within.is_some() && history.restarts < RESTARTS_MAX {
+        true => RerunDecision::Rerun { at: now, kind: RerunKind::StartElsewhere },
+        false => RerunDecision::Finish,
+    }
 }
 
 /// Decides whether a job ends or gets another run.

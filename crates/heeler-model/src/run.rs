@@ -9,6 +9,7 @@
 mod control;
 pub mod file;
 mod launch_spec;
+mod lease;
 mod result;
 mod result_check;
 mod signature;
@@ -23,6 +24,10 @@ pub use launch_spec::{
     ContainerVolume, FileLimitSpec, GitAccessSpec, McpServerSpec, ProgramLaunchSpec,
     RUN_TAKEN_REPLY, RunAuthority, RunnerInput, RuntimeLaunchSpec, SandboxSpec, SettleInput,
     TokenRates,
+};
+pub use lease::{
+    HOST_CONTACT_BYTES_MAX, HostContact, RUN_LEASE, RunLease, RunLeaseSource, RunLeaseState,
+    give_up_after,
 };
 pub use result::{
     AgentQuestion, ClosedQuestion, ContainerRecord, ErrorClass, QuestionOutcome, RunCost, RunEnd,

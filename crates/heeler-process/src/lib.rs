@@ -1,10 +1,12 @@
-//! Processes as the kernel shows them: the mark of agents, ancestors, programs and lock holders.
+//! Processes as the kernel shows them: the mark of agents, ancestors, programs and lock holders. Also the clock
+//! by which leases are measured.
 //!
 //! The daemon and the runners use these facts to decide who sent a request. Nothing here trusts what
 //! a process says about itself. Start at [`ProcessOrigin`].
 
 mod activity;
 mod agent_descent;
+mod boot_clock;
 mod fleet_tag;
 mod lock_holder;
 mod origin;
@@ -15,6 +17,7 @@ mod user_name;
 
 pub use activity::process_activity;
 pub use agent_descent::{AgentDescent, is_own_process_marked};
+pub use boot_clock::{boot_id, boot_time};
 pub use fleet_tag::FleetTag;
 pub use lock_holder::{flock_descriptor_holders, flock_holders};
 pub use origin::{

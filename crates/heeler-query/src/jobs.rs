@@ -479,9 +479,9 @@ fn placement(
     }
     // The leader writes the reason with the assignment. Other runs are not assigned.
     let assignment = reader.run_assignment(run)?;
-    let reason = assignment.map(|(_, body)| {
+    let reason = assignment.and_then(|(_, body)| {
         let body: Value = serde_json::from_str(&body).unwrap_or_default();
-        body["placement"].as_str().unwrap_or_default().to_owned()
+        body["placement"].as_str().map(str::to_owned)
     });
     let reason = reason.unwrap_or_else(|| LEADER_PLACEMENT.to_owned());
     Ok(Some(reason).filter(|reason| !reason.is_empty()))

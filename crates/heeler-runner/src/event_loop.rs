@@ -10,6 +10,7 @@ mod agent_output;
 mod client_calls;
 mod companion_wait;
 mod effects;
+mod lease_check;
 mod open_calls;
 mod requests;
 mod running_host_servers;
@@ -39,6 +40,7 @@ use uuid::Uuid;
 use crate::client_tools::{ClientTerminals, TerminalContext};
 use crate::control::{PendingControlRequest, RunControlServer};
 use crate::deadlines::{RunDeadlineAction, RunDeadlines};
+use crate::host_contact::LeaseWatch;
 use crate::input_writer::AgentInputWriter;
 use crate::line_reader::AgentLineReader;
 use crate::mcp::{InjectedMcpServers, McpBridgeEndpoint, ToolNote, ToolQuestion};
@@ -81,6 +83,8 @@ pub(crate) struct ActiveRun {
     pub(crate) control: RunControlServer,
     pub(crate) questions: RunQuestions,
     pub(crate) deadlines: RunDeadlines,
+    /// Lease of the run, if it ends without contact of its host with the database.
+    pub(crate) lease: Option<LeaseWatch>,
     pub(crate) lines: AgentLineReader,
     pub(crate) signals: RunnerSignals,
     pub(crate) injected: InjectedMcpServers,
@@ -523,6 +527,7 @@ impl<'r> RunEventLoop<'r> {
     /// Handles deadlines that have passed.
     fn handle_due(&mut self) {
         let now = Instant::now();
+        self.check_lease(now);
         if !self.tree_ended && self.run.deadlines.due_action(now).is_some() {
             // Output produced before the deadline counts, even if it was not read in time.
             self.read_available();
@@ -591,22 +596,6 @@ impl<'r> RunEventLoop<'r> {
             self.run.recorder.set_interruption(class, &self.run.redactor.redact_text(&why));
         }
         self.run.ending = Some(ending);
-    }
-
-    /// Ends the run on a person's request: gently, unless `now`.
-    fn cancel(&mut self, by: String, now: bool) {
-        // A run with a result is no longer cancelled, but the processes that delay its end are
-        // still ended.
-        let first = self.run.ending.is_none() && !self.done;
-        if first && !self.tree_ended {
-            self.set_ending(AgentProcessExit::Cancelled { by });
-            self.interrupt(Instant::now());
-        }
-        if self.tree_ended && self.is_blocked() {
-            let reason = self.run.disk_failure.as_ref().map(|disk| disk.reason.clone());
-            self.set_ending(AgentProcessExit::Disk { reason: reason.unwrap_or_default() });
-        }
-        self.must_kill |= now || self.done;
     }
 
     /// Asks the agent to end. The runtime's effects for that do not wait for the disk.
@@ -693,6 +682,7 @@ impl<'r> RunEventLoop<'r> {
         };
         // Expired questions wait for the disk, so they would wake the loop in vain.
         let ask = run.questions.next_expiry().filter(|_| disk.is_none());
-        [watch, disk, ask, self.companion_wait.check_at()].into_iter().flatten().min()
+        let lease = run.lease.as_ref().filter(|_| !self.tree_ended).map(LeaseWatch::check_at);
+        [watch, disk, ask, lease, self.companion_wait.check_at()].into_iter().flatten().min()
     }
 }

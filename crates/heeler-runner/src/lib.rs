@@ -18,6 +18,7 @@ mod egress;
 mod event_loop;
 mod fault;
 mod files;
+mod host_contact;
 mod input_writer;
 mod json_rpc;
 mod line_reader;

@@ -38,6 +38,8 @@ pub(crate) const CREATE_FILES: &str = "CREATE TABLE IF NOT EXISTS shared_files (
     path TEXT NOT NULL, start BIGINT NOT NULL, bytes BYTEA NOT NULL, \
     created_at TIMESTAMPTZ NOT NULL, UNIQUE (path, start)); \
     ALTER TABLE file_parts ADD COLUMN IF NOT EXISTS is_last BOOLEAN NOT NULL DEFAULT false; \
+    ALTER TABLE shared_files ADD COLUMN IF NOT EXISTS taken_at BIGINT; \
+    ALTER TABLE file_parts ADD COLUMN IF NOT EXISTS takes_over BOOLEAN NOT NULL DEFAULT false; \
     CREATE TABLE IF NOT EXISTS unshipped_runs (run TEXT NOT NULL PRIMARY KEY, host TEXT NOT NULL); \
     CREATE INDEX IF NOT EXISTS idx_unshipped_runs ON unshipped_runs (host, run); \
     INSERT INTO unshipped_runs (run, host) \
@@ -105,6 +107,15 @@ pub struct ReceivedPart {
     pub bytes: Vec<u8>,
     /// True if a file that was written as a whole ends here.
     pub is_last: bool,
+    /// True if another host has shipped the file up to here. What that host has beyond is of a run that was given up.
+    pub takes_over: bool,
+}
+
+/// Host that ships a file, and the bytes that are on record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedFileOwner {
+    pub host: String,
+    pub length: u64,
 }
 
 impl StateDir {
@@ -176,8 +187,9 @@ impl HostLink {
              counted AS (UPDATE file_counter SET last = last + 1 \
              WHERE one = 1 AND EXISTS (SELECT 1 FROM file) RETURNING last) \
              INSERT INTO file_parts (number, run, term, host, path, start, bytes, is_last, \
-             created_at) SELECT last, {run}, {term}, {host}, {path}, {start}, \
-             decode('{}', 'hex'), {}, clock_timestamp() FROM counted \
+             created_at, takes_over) SELECT last, {run}, {term}, {host}, {path}, {start}, \
+             decode('{}', 'hex'), {}, clock_timestamp(), EXISTS (SELECT 1 FROM shared_files \
+             WHERE path = {path} AND taken_at = {start}) FROM counted \
              ON CONFLICT (path, start) DO NOTHING RETURNING number; NOTIFY {PART_CHANNEL}",
             hex(part.bytes),
             part.is_last
@@ -199,6 +211,42 @@ impl HostLink {
             Some(other) if other != self.host_name() => PartReceipt::OtherHost(other),
             _ => PartReceipt::OtherLength(number(row, 2).unsigned_abs()),
         })
+    }
+
+    /// Returns the host that ships a file; `None` for a file of which nothing is on record.
+    pub fn file_owner(&self, path: &str) -> Result<Option<SharedFileOwner>, DatabaseError> {
+        let sql = format!("SELECT host, length FROM shared_files WHERE path = {}", quote(path));
+        let rows = self.query("find the host of a file", &sql)?;
+        let one = |row: &Vec<Option<String>>| {
+            Some(SharedFileOwner { host: text(row, 0)?, length: number(row, 1).unsigned_abs() })
+        };
+        Ok(rows.first().and_then(one))
+    }
+
+    /// Lets a run of this host continue a file of its job that another host has shipped, from the length on record.
+    /// Returns false if it has another length, if an earlier run of the job that was not given up is not shipped to its
+    /// end, or if the run is not this host's any more.
+    pub fn take_over_file(
+        &self,
+        (run, term): (RunId, i64),
+        path: &str,
+        length: u64,
+    ) -> Result<bool, DatabaseError> {
+        let (path, host) = (quote(path), quote(self.host_name()));
+        // The lock on the run's row orders this with a commit that gives the run up.
+        let sql = format!(
+            "WITH allowed AS (SELECT 1 FROM runs WHERE id = {} AND host = {host} \
+             AND term = {term} AND committed = 0 AND NOT EXISTS (SELECT 1 FROM unshipped_runs \
+             JOIN runs AS earlier ON earlier.id = unshipped_runs.run \
+             WHERE earlier.job_id = runs.job_id AND earlier.host <> runs.host \
+             AND earlier.term = 0) FOR SHARE OF runs) \
+             INSERT INTO shared_files AS known (path, host, length, taken_at) \
+             SELECT {path}, {host}, {length}, {length} FROM allowed ON CONFLICT (path) DO UPDATE \
+             SET host = excluded.host, taken_at = excluded.taken_at \
+             WHERE known.host <> excluded.host AND known.length = excluded.length RETURNING 1",
+            quote(&run.to_string())
+        );
+        Ok(!self.query("continue a file of another host", &sql)?.is_empty())
     }
 
     /// Lists runs of this host with files that may not be shipped to their end.
@@ -238,7 +286,7 @@ impl HostLink {
     /// Reads the parts of all hosts after a number, in the order of their commits.
     pub fn parts_after(&self, last: i64) -> Result<Vec<ReceivedPart>, DatabaseError> {
         let sql = format!(
-            "SELECT number, host, path, start, encode(bytes, 'hex'), is_last FROM file_parts \
+            "SELECT number, host, path, start, encode(bytes, 'hex'), is_last, takes_over FROM file_parts \
              WHERE number > {last} ORDER BY number LIMIT {PARTS_AT_ONCE}"
         );
         let one = |row: &Vec<Option<String>>| {
@@ -249,6 +297,7 @@ impl HostLink {
                 start: number(row, 3).unsigned_abs(),
                 bytes: from_hex(&text(row, 4)?),
                 is_last: flag(row, 5),
+                takes_over: flag(row, 6),
             })
         };
         Ok(self.query("read shipped files", &sql)?.iter().filter_map(one).collect())

@@ -67,11 +67,12 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS hosts (\
     ALTER TABLE hosts ADD COLUMN IF NOT EXISTS max_concurrent BIGINT; \
     ALTER TABLE hosts ADD COLUMN IF NOT EXISTS clock_ahead_ms BIGINT; \
     ALTER TABLE hosts ADD COLUMN IF NOT EXISTS drained_by TEXT; \
-    ALTER TABLE hosts ADD COLUMN IF NOT EXISTS protocol BIGINT";
+    ALTER TABLE hosts ADD COLUMN IF NOT EXISTS protocol BIGINT; \
+    ALTER TABLE hosts ADD COLUMN IF NOT EXISTS lease_key TEXT";
 
 /// Tells whether the newest column and tables exist, and whether there are records.
 const IS_CREATED: &str = "SELECT EXISTS (SELECT 1 FROM pg_attribute WHERE \
-    attrelid = to_regclass('hosts') AND attname = 'protocol' AND NOT attisdropped) \
+    attrelid = to_regclass('hosts') AND attname = 'lease_key' AND NOT attisdropped) \
     AND to_regclass('unshipped_runs') IS NOT NULL \
     AND to_regclass('run_messages') IS NOT NULL, to_regclass('runs') IS NOT NULL";
 
@@ -98,6 +99,9 @@ pub struct FleetPulse {
     pub messages: i64,
     /// Target of the records, if they were moved away.
     pub moved_to: Option<String>,
+    /// Time since the start of the machine before the sign of life was sent; `None` if the fleet does not have this
+    /// host.
+    pub contact: Option<Duration>,
 }
 
 /// A command that waits for the leader.
@@ -333,7 +337,8 @@ impl HostLink {
              (SELECT COUNT(*) FROM host_commands WHERE reply IS NULL), \
              (SELECT COUNT(*) FROM host_reports), moved_to, \
              GREATEST(CAST(EXTRACT(EPOCH FROM lease_until - clock_timestamp()) * 1000 AS BIGINT), 0), \
-             (SELECT COUNT(*) FROM run_messages WHERE {messages}) FROM store_writer",
+             (SELECT COUNT(*) FROM run_messages WHERE {messages}), \
+             EXISTS (SELECT 1 FROM seen) FROM store_writer",
             state.as_str()
         );
         let rows = self.query("give a sign of life", &sql)?;
@@ -350,6 +355,7 @@ impl HostLink {
             reports: number(row, 6),
             messages: number(row, 9),
             moved_to: text(row, 7),
+            contact: flag(row, 10).then_some(Duration::from_nanos(sent_at)),
         };
         if let Some((_, lease)) = lead {
             match pulse.is_own {

@@ -13,7 +13,7 @@ use crate::host_row::{flag, number, text};
 
 /// Version of the rows by which hosts talk to each other: commands, reports, assignments and parts of
 /// files. It changes with each form that an earlier release does not understand.
-pub(crate) const HOST_PROTOCOL: i64 = 1;
+pub(crate) const HOST_PROTOCOL: i64 = 2;
 
 /// Another host that is alive.
 struct LivingHost {

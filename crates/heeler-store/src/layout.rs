@@ -19,9 +19,12 @@ pub(crate) const FOLDERS: [&str; 7] =
 /// Lock file of the process that writes the state: the daemon.
 pub const WRITER_LOCK_FILE: &str = "heeler.lock";
 
+/// Name of the file with the last contact of a host.
+const LEASE_FILE: &str = "host-lease.json";
+
 /// All other entries of Heeler, and the parents of [`FOLDERS`]. None of them may be a symbolic
 /// link.
-const STATE_ENTRIES: [&str; 19] = [
+const STATE_ENTRIES: [&str; 20] = [
     "heeler.db",
     "heeler.db-wal",
     "heeler.db-shm",
@@ -34,6 +37,7 @@ const STATE_ENTRIES: [&str; 19] = [
     "state.yaml",
     "api-token",
     "daemon.json",
+    LEASE_FILE,
     "schema",
     ".before-heeler",
     "agent-sessions",
@@ -180,6 +184,11 @@ impl StateDir {
     /// Returns `daemon.json`, which records the address on which the daemon listens.
     pub fn daemon_file(&self) -> Utf8PathBuf {
         self.root.join("daemon.json")
+    }
+
+    /// Returns `host-lease.json`, which records the last contact of this host with the fleet's database.
+    pub fn lease_file(&self) -> Utf8PathBuf {
+        self.root.join(LEASE_FILE)
     }
 
     /// Returns `api-token`, the secret with which the user's programs access the API.

@@ -8,8 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
 /// No end: a fleet with one machine has no lead to lose.
 const FOREVER: u64 = u64::MAX;
 
@@ -61,11 +59,9 @@ impl LeadLease {
     }
 }
 
-/// Returns the time since the start of the machine, including the time that it slept.
+/// Returns the time since the start of the machine in nanoseconds, including the time that it slept.
 pub(crate) fn boot_time() -> u64 {
-    let time = clock_gettime(ClockId::Boottime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or_default()
+    u64::try_from(heeler_process::boot_time().as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod herdctl_layout;
 mod hex;
 pub mod history;
 mod host_files;
+mod host_lease;
 mod host_link;
 mod host_records;
 mod host_release;
@@ -96,8 +97,10 @@ pub use failed_hooks::{FailedHook, failed_hooks};
 pub use fleet_environment::FleetEnvironment;
 pub use herdctl_layout::{HERDCTL_ENTRIES, is_adoptable};
 pub use host_files::{
-    PartReceipt, ReceivedPart, SharedFileForm, SharedPart, UnshippedRun, stderr_copy_relative,
+    PartReceipt, ReceivedPart, SharedFileForm, SharedFileOwner, SharedPart, UnshippedRun,
+    stderr_copy_relative,
 };
+pub use host_lease::{HostLease, LeasedRun};
 pub use host_link::{
     FleetPulse, HOST_COMMANDS_AT_ONCE, HOST_MESSAGE_BYTES_MAX, HostCommandRow, HostLink,
     HostReplyRow, HostReportRow,

@@ -15,6 +15,7 @@ mod parts;
 mod postgres;
 mod postgres_network;
 mod races;
+mod shared_files;
 mod view_requests;
 mod views;
 mod workflows;

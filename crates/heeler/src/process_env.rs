@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::{EngineContext, HookGrants};
-use heeler_store::{LeadLease, StateDir};
+use heeler_store::{HostLease, LeadLease, StateDir};
 use jiff::Timestamp;
 
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
@@ -88,5 +88,6 @@ pub(crate) fn engine_fleet(
         now,
         hook_grants: HookGrants::default(),
         lead: LeadLease::default(),
+        host_lease: HostLease::default(),
     })
 }

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use heeler_config::{
     DEPTH_MAX, FAULTS_SHOWN_MAX, FILE_BYTES_MAX, HostChoice, LOAD_BYTES_MAX, MEMBERS_MAX,
-    NODES_MAX, PlacementOrder, TEXT_BYTES_MAX,
+    NODES_MAX, PartitionPolicy, PlacementOrder, TEXT_BYTES_MAX,
 };
 
 use crate::{check, load_files, render};
@@ -549,6 +549,20 @@ fn access_to_github_is_refused_where_it_would_be_sent_in_the_clear_or_to_agents(
     let fleet =
         "github: {bot: b, token_env: T, api_url: 'http://127.0.0.1:80'}\nagents: [{name: a}]\n";
     assert!(!render(&[("heeler.yaml", fleet)], &[]).contains("error: "));
+}
+
+#[test]
+fn on_partition_is_a_word_that_defaults_may_set_and_that_one_machine_accepts() {
+    let fleet = "defaults: {on_partition: stop}
+agents: [{name: a}, {name: b, on_partition: keep}]";
+    let loaded = load_files(&[("heeler.yaml", fleet)], &[]).unwrap();
+    let policies: Vec<PartitionPolicy> =
+        loaded.agents.iter().map(|agent| agent.on_partition).collect();
+    assert_eq!(policies, [PartitionPolicy::Stop, PartitionPolicy::Keep]);
+    let loaded = load_files(&[("heeler.yaml", "agents: [{name: a}]")], &[]).unwrap();
+    assert_eq!(loaded.agents[0].on_partition, PartitionPolicy::Keep);
+    let said = render(&[("heeler.yaml", "agents: [{name: a, on_partition: leave}]")], &[]);
+    assert!(said.contains("expected one of: keep, stop"), "{said}");
 }
 
 #[test]

@@ -158,6 +158,7 @@ fn agent_keys() -> impl Strategy<Value = Json> {
         ("chat", vec![json!({"discord": {"channels": [{"id": 5, "mode": "all"}]}})]),
         ("tools", vec![json!([]), json!(["Bash"])]),
         ("claude_path", vec![json!("claude"), json!("./bin/claude"), json!("~/claude")]),
+        ("on_partition", vec![json!("keep"), json!("stop")]),
         ("sandbox", vec![
             json!(true),
             json!({"write": ["/w/${N}"], "network": "none", "unix_sockets": "deny"}),

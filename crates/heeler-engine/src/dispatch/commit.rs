@@ -54,7 +54,7 @@ impl DispatchEvent {
     /// views must be in place.
     fn may_end_a_job(&self) -> bool {
         match self {
-            DispatchEvent::RunEnded(_) => true,
+            DispatchEvent::RunEnded(_) | DispatchEvent::LeasesOver(_) => true,
             DispatchEvent::JobPrepared(prepared) => prepared.resolved.is_err(),
             _ => false,
         }

@@ -31,6 +31,8 @@ pub(crate) enum DispatchEvent {
     /// Preparation of a job's run has ended.
     JobPrepared(Box<PreparedJob>),
     RunEnded(Box<RunExit>),
+    /// Give up runs whose hosts were silent for longer than the lease of the run.
+    LeasesOver(Vec<RunId>),
     /// A hook has finished.
     HookOutcome(HookOutcome),
     /// A run asked a question, or received an answer.

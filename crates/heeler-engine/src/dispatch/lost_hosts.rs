@@ -1,9 +1,12 @@
 //! Hosts that get no runs any more: drained ones, and those that do not return.
 //!
-//! Start at [`DispatchTransaction::drain_host`] and [`DispatchTransaction::give_up_host`].
+//! Start at [`DispatchTransaction::drain_host`], [`DispatchTransaction::give_up_host`] and
+//! [`DispatchTransaction::give_up_runs`].
 
+use heeler_model::RunId;
+use heeler_model::fleet::RunEndSource;
 use heeler_model::run::RunError;
-use heeler_store::HostRecord;
+use heeler_store::{DatabaseError, HostRecord, RunRecord};
 
 use super::transaction::DispatchTransaction;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind, HostDrain};
@@ -65,13 +68,7 @@ impl DispatchTransaction<'_, '_> {
         let mut ended = 0;
         for run in open.iter().filter(|run| run.host == name) {
             let reason = format!("its host `{name}` was given up by {by}");
-            let mut result = recovery::lost_result(run, self.now, &reason);
-            let cure = format!("trigger it again; its transcript is on `{name}`");
-            result.error = result.error.map(|error| RunError { cure, ..error });
-            let exit = RunExit { result, metadata: None, closed_questions: Vec::new() };
-            self.record_run_exit(exit)?;
-            // In the same commit: what the host still sends about it is refused.
-            self.tx.raise_run_term(run.id)?;
+            self.give_up_run(run, &reason, RunEndSource::Result)?;
             ended += 1;
         }
         let message = match ended {
@@ -81,5 +78,35 @@ impl DispatchTransaction<'_, '_> {
         };
         tracing::warn!(host = name, by, message, "a host was given up");
         Ok(Some(CommandReply::Done { message }))
+    }
+
+    /// Gives up runs whose hosts were silent for longer than the lease of the run: their runners have ended the
+    /// agents. A run that has ended since is left alone.
+    pub(super) fn give_up_runs(&mut self, runs: &[RunId]) -> Result<(), DatabaseError> {
+        for id in runs {
+            let Some(run) = self.tx.run(*id)?.filter(|run| !run.committed) else { continue };
+            let host = run.host.as_str();
+            let reason = format!(
+                "its host `{host}` gave no sign of life for longer than its lease (`on_partition: stop`)"
+            );
+            self.give_up_run(&run, &reason, RunEndSource::HostSilence)?;
+            tracing::warn!(run = %id, job = %run.job_id, host, "a run of a silent host was given up");
+        }
+        Ok(())
+    }
+
+    fn give_up_run(
+        &mut self,
+        run: &RunRecord,
+        reason: &str,
+        source: RunEndSource,
+    ) -> Result<(), DatabaseError> {
+        let mut result = recovery::lost_result(run, self.now, reason);
+        let cure = format!("trigger it again; its transcript is on `{}`", run.host);
+        result.error = result.error.map(|error| RunError { cure, ..error });
+        let exit = RunExit { result, metadata: None, closed_questions: Vec::new() };
+        self.record_run_end(exit, source)?;
+        // In the same commit: what the host still sends about it is refused.
+        self.tx.raise_run_term(run.id)
     }
 }

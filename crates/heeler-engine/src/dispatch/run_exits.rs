@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use heeler_model::calendar::ScheduleKey;
-use heeler_model::fleet::{FleetChange, FleetEvent, RunEndFacts};
+use heeler_model::fleet::{FleetChange, FleetEvent, RunEndFacts, RunEndSource};
 use heeler_model::hook::JOB_END_EFFECT_KIND;
 use heeler_model::rerun::RerunDecision;
 use heeler_model::{Job, JobStatus};
@@ -26,6 +26,15 @@ const JOB_ENDS_MAX: usize = 10_000;
 impl DispatchTransaction<'_, '_> {
     /// Records the result of a run.
     pub(super) fn record_run_exit(&mut self, exit: RunExit) -> Result<(), DatabaseError> {
+        self.record_run_end(exit, RunEndSource::Result)
+    }
+
+    /// Records the end of a run that its host, or the leader in its place, has found.
+    pub(super) fn record_run_end(
+        &mut self,
+        exit: RunExit,
+        source: RunEndSource,
+    ) -> Result<(), DatabaseError> {
         let RunExit { result, metadata, closed_questions } = exit;
         let (run, root) = (result.run, self.dir.root().to_owned());
         // The step below forgets the live run.
@@ -48,6 +57,7 @@ impl DispatchTransaction<'_, '_> {
             result: &rows.result,
             history: rows.history,
             is_cancelled: rows.is_cancelled,
+            source,
         };
         let step = self.state.fleet.step(FleetEvent::RunEnded(facts), self.now);
         let denied = rows.result.denied.describe().filter(|_| !is_attended);

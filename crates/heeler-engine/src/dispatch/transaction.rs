@@ -62,6 +62,7 @@ impl DispatchTransaction<'_, '_> {
             DispatchEvent::Command(command) => self.apply_command(command),
             DispatchEvent::JobPrepared(prepared) => self.apply_prepared_job(*prepared),
             DispatchEvent::RunEnded(gone) => Ok(self.record_run_exit(*gone).map(|()| None)?),
+            DispatchEvent::LeasesOver(runs) => Ok(self.give_up_runs(&runs).map(|()| None)?),
             DispatchEvent::HookOutcome(outcome) => {
                 Ok(outcome.record(self.tx, self.now).map(|()| None)?)
             }

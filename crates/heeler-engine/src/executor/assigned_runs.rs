@@ -126,8 +126,10 @@ impl ExecutorContext {
         assigned: &AssignedRun,
     ) -> Result<(StartedRun, Box<ResolvedJobRequest>), String> {
         let setup = self.setup();
-        let request = resolve_request(&self.fleet, &self.readers, &setup, &assigned.wanted)
+        let mut request = resolve_request(&self.fleet, &self.readers, &setup, &assigned.wanted)
             .map_err(|refused| refused.message)?;
+        // Before the claim: until then the leader may give the run up.
+        request.brief.authority.lease = self.fleet.host_lease.source(&self.fleet.dir);
         if !request.github_token.is_empty() {
             let what = "a token for GitHub is only created on the host that leads";
             return Err(format!("{what}; remove `host` of {}", request.agent));

@@ -14,6 +14,7 @@ use heeler_store::ReaderPool;
 
 use super::changed_settings::refuse_changed_settings;
 use super::limits::limit_error;
+use super::run_lease::set_run_lease;
 use super::{EffectExecutor, ExecutorContext};
 use crate::chat::receive_files;
 use crate::checkout::{ensure_checkout, needs_clone};
@@ -153,9 +154,13 @@ impl ExecutorContext {
         let JobPreparation { job, wanted, owed, claim } = preparation;
         let setup = self.setup();
         let agent = setup.agent_for(&wanted);
-        let request = agent.and_then(|agent| match assigning_choice(&self.fleet, &agent) {
-            Some(choice) => resolve_for_host(&self.readers, &setup, (&agent, choice), &wanted),
-            None => resolve_request(&self.fleet, &self.readers, &setup, &wanted),
+        let request = agent.and_then(|agent| {
+            let mut request = match assigning_choice(&self.fleet, &agent) {
+                Some(choice) => resolve_for_host(&self.readers, &setup, (&agent, choice), &wanted)?,
+                None => resolve_request(&self.fleet, &self.readers, &setup, &wanted)?,
+            };
+            set_run_lease(&self.fleet, &agent, &mut request);
+            Ok(request)
         });
         let prepared = Box::new(PreparedJob { job, job_request: wanted, resolved: request });
         drop(claim);

@@ -40,6 +40,11 @@ impl ExecutorContext {
         let run = begun.run;
         let is_attended = request.attendance != QuestionPolicy::Nobody;
         let session = begun.spec.session.start.id();
+        self.take_over_job_files(&begun);
+        if begun.spec.limits.lease_ms.is_some() {
+            // The runner reads it before it starts the agent.
+            self.fleet.host_lease.require(&self.fleet.dir);
+        }
         let hand_over = |input: &RunnerInput| {
             let Some(first) = self.watcher().first_run_of_kept(session) else { return false };
             self.fleet.hook_grants.record_hand_over(run, first);

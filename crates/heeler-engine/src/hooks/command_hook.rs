@@ -258,6 +258,7 @@ impl ShellHookRun<'_> {
                 daemon_lock: Some(self.fleet.dir.lock()),
                 allow_new_privileges: hook.allow_new_privileges,
                 file_limits: None,
+                lease: None,
             },
             may_start_jobs: false,
             sandbox: None,

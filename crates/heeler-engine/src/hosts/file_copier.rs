@@ -19,6 +19,7 @@ use heeler_transcript::{
     create_folder, untrusted_file,
 };
 
+use super::unshared_tail::set_tail_aside;
 use crate::fault::{self, FaultPoint};
 
 /// Interval at which new parts are looked for without a hint of the server. Hints come at once; one is
@@ -162,6 +163,17 @@ fn copy_part(dir: &StateDir, part: &ReceivedPart) -> Result<(), String> {
         tracing::error!(path = part.path, host = part.host, "hosts share no file at this path");
         return Ok(());
     };
+    if part.takes_over {
+        match set_tail_aside(dir, &path, part) {
+            Ok(None) => {}
+            Ok(Some(aside)) => {
+                tracing::warn!(%path, %aside, "a run that was given up had rows that no other host has");
+            }
+            // A link or a pipe, which the copy below refuses too.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
     let copied = match form {
         SharedFileForm::Transcript => append_part(&path, part),
         SharedFileForm::Text => append_bytes(&path, part),
@@ -299,6 +311,7 @@ mod tests {
             start,
             bytes,
             is_last: false,
+            takes_over: false,
         }
     }
 

@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use heeler_model::run::file;
 use heeler_model::{RunId, error_chain};
-use heeler_store::{HostLink, StateDir, UnshippedRun};
+use heeler_store::{HostLink, StateDir, UnshippedRun, is_run_alive};
 
 use super::host_message::EXIT_REPORT;
 use super::shipped_run::{ShipError, ShipProgress, ShippedRun};
@@ -142,7 +143,10 @@ impl ShipperThread {
         for (run, shipped) in &mut self.runs {
             match ship_run(&link, &self.dir, *run, shipped) {
                 Ok(true) => done.push(*run),
-                Ok(false) if shipped.is_final() => progress = ShipProgress::Behind,
+                // Nothing of a run that was given up is left to ship.
+                Ok(false) if shipped.is_final() && !shipped.is_fenced => {
+                    progress = ShipProgress::Behind;
+                }
                 Ok(false) => {}
                 Err(error @ ShipError::File { .. }) => unread = Some(error_chain(&error)),
                 Err(error) => return Err(error_chain(&error)),
@@ -168,13 +172,19 @@ fn ship_run(
     if shipped.ship(link, dir, run)? == ShipProgress::Behind || !is_final {
         return Ok(false);
     }
-    if let Some(body) = &shipped.exit {
-        if shipped.is_fenced {
-            link.record_refusal(run, GIVEN_UP)?;
-        } else {
-            link.send_report((run, shipped.term), EXIT_REPORT, body)?;
-            tracing::info!(%run, "reported its result to the leader");
+    if shipped.is_fenced {
+        let folder = dir.run(run);
+        // Nobody reports the result of a run that this daemon did not take over, because its end is on record.
+        let has_result = shipped.exit.is_some() || folder.join(file::RESULT).exists();
+        if !has_result && is_run_alive(&folder) {
+            return Ok(false);
         }
+        if has_result {
+            link.record_refusal(run, GIVEN_UP)?;
+        }
+    } else if let Some(body) = &shipped.exit {
+        link.send_report((run, shipped.term), EXIT_REPORT, body)?;
+        tracing::info!(%run, "reported its result to the leader");
     }
     fault::reach(FaultPoint::FilesShipped);
     link.finish_files(run)?;

@@ -23,6 +23,8 @@ use super::host_message::{
     BEAT_PAUSE, EXIT_REPORT, ForwardedCommand, ForwardedReply, LEAD_BEAT_INTERVAL,
     QUESTIONS_REPORT, QuestionsReport,
 };
+use super::lease_renewal::{read_lease_key, renew_lease};
+use super::silent_hosts::SilentHosts;
 use crate::command::{
     DaemonCommandError, DaemonCommandErrorKind, DispatcherStoppedError, IdempotencyKey,
 };
@@ -82,6 +84,7 @@ impl LeaderDuty {
             shipper: FileShipper::start(dir.clone()).map_err(DaemonOpenError::Thread)?,
             _copier: FileCopier::start(dir).map_err(DaemonOpenError::Thread)?,
             commits: None,
+            silent_hosts: SilentHosts::default(),
             executing: HashSet::new(),
             sent_reports: HashMap::new(),
         };
@@ -124,6 +127,7 @@ struct DutyThread {
     _copier: FileCopier,
     /// Number of commits when the runs of this host were looked at.
     commits: Option<i64>,
+    silent_hosts: SilentHosts,
     /// Commands that have no answer yet.
     executing: HashSet<String>,
     /// Reports that the dispatcher has, with their number and the time.
@@ -193,6 +197,9 @@ impl DutyThread {
                 let link = HostLink::connect(&self.fleet.dir).map_err(|it| error_chain(&it))?;
                 let registered = link.register(&self.facts, HostState::Leader);
                 registered.map_err(|error| error_chain(&error))?;
+                read_lease_key(&self.fleet, &link).map_err(|error| error_chain(&error))?;
+                // A database that took over may lack the last signs of life.
+                self.silent_hosts.restart();
                 let (hint, events) = (self.hint.clone(), self.answers.clone());
                 link.listen_as_leader(move || {
                     hint.raise(|| events.try_send(DutyEvent::Hint).is_ok());
@@ -205,12 +212,17 @@ impl DutyThread {
         let lead = (self.instance.as_str(), &self.fleet.lead);
         let failed = |error: DatabaseError| error_chain(&error);
         let pulse = link.beat(HostState::Leader, Some(lead), (self.fleet.now)()).map_err(failed)?;
+        renew_lease(&self.fleet, &pulse);
         if !pulse.is_own {
             return Ok(false);
         }
         if self.commits != Some(pulse.commits) {
             self.shipper.set_runs(link.unshipped_runs().map_err(failed)?);
             self.commits = Some(pulse.commits);
+        }
+        if let Some(runs) = self.silent_hosts.find(link).map_err(failed)? {
+            // If the dispatcher has ended, the next leader finds them.
+            let _ended = self.dispatcher.send_input(DispatchInput::LeasesOver(runs));
         }
         if pulse.open_commands > 0 && self.executing.len() < COMMANDS_MAX {
             let taken = link.take_commands(&self.instance).map_err(failed)?;

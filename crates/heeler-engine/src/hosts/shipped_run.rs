@@ -5,6 +5,7 @@
 //! [`ShippedRun::ship`].
 
 use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{JobId, RunId, error_chain};
@@ -30,6 +31,9 @@ const SENT_BYTES_MAX: u64 = 256 << 20;
 /// Most bytes of a text file of which other hosts get a copy. The rest stays on this host.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
 
+/// Interval at which files that other hosts ship are looked at: a run of this host takes them over when it starts.
+const FOREIGN_INTERVAL: Duration = Duration::from_secs(2);
+
 /// Standard error of the agent, in the folder of its run.
 const STDERR_FILE: &str = "stderr.log";
 
@@ -40,6 +44,8 @@ pub(super) struct ShippedRun {
     /// `None` until it is known.
     job: Option<JobId>,
     files: Vec<ShippedFile>,
+    /// Time at which files of other hosts were looked at.
+    foreign_seen_at: Option<Instant>,
     /// Report of its result, which follows its files.
     pub(super) exit: Option<String>,
     /// The run has a result on record.
@@ -59,6 +65,8 @@ struct ShippedFile {
     length: u64,
     /// True if nothing more of it is shipped.
     is_done: bool,
+    /// True if another host ships it. A later run of this host may take it over.
+    is_foreign: bool,
 }
 
 /// Progress of a run's files.
@@ -99,9 +107,14 @@ impl ShippedRun {
             self.load(dir, run)?;
         }
         self.add_sent_files(dir);
+        let is_due = |at: Instant| at.elapsed() >= FOREIGN_INTERVAL;
+        if self.is_final() || self.foreign_seen_at.is_none_or(is_due) {
+            self.foreign_seen_at = Some(Instant::now());
+            self.files.iter_mut().for_each(|file| file.is_foreign = false);
+        }
         let mut others_left = OTHER_PARTS_AT_ONCE;
         for file in &mut self.files {
-            while !file.is_done && !self.is_fenced {
+            while !file.is_done && !file.is_foreign && !self.is_fenced {
                 let is_transcript = file.form == SharedFileForm::Transcript;
                 if !is_transcript && others_left == 0 {
                     return Ok(ShipProgress::Behind);
@@ -166,6 +179,7 @@ impl ShippedRun {
                 form: SharedFileForm::Whole,
                 length: 0,
                 is_done: total > SENT_BYTES_MAX,
+                is_foreign: false,
                 path: sent.path,
             });
             if total > SENT_BYTES_MAX {
@@ -186,7 +200,14 @@ impl ShippedRun {
         }
         let Some((form, shared)) = dir.shared_file(&relative) else { return };
         let path = path.unwrap_or(shared);
-        self.files.push(ShippedFile { relative, path, form, length: 0, is_done: false });
+        self.files.push(ShippedFile {
+            relative,
+            path,
+            form,
+            length: 0,
+            is_done: false,
+            is_foreign: false,
+        });
     }
 }
 
@@ -246,8 +267,8 @@ impl ShippedFile {
                 self.length = length;
             }
             PartReceipt::OtherHost(host) => {
-                tracing::info!(path, host, "another host ships this file");
-                self.is_done = true;
+                tracing::debug!(path, host, "another host ships this file");
+                self.is_foreign = true;
             }
         }
         Ok(())
@@ -366,6 +387,7 @@ mod tests {
             form: SharedFileForm::Text,
             length: 0,
             is_done: false,
+            is_foreign: false,
         };
         assert!(file.read_part().unwrap().is_none() && file.is_done);
     }
@@ -380,6 +402,7 @@ mod tests {
                 form,
                 length: 100,
                 is_done: false,
+                is_foreign: false,
             };
             for length in [300, 40, 0] {
                 file.note_receipt(PartReceipt::OtherLength(length), 10, false).unwrap();
@@ -407,6 +430,7 @@ mod tests {
             form: SharedFileForm::Text,
             length: TEXT_BYTES_MAX - PART_BYTES as u64,
             is_done: false,
+            is_foreign: false,
         };
         assert_eq!(file.read_part().unwrap().unwrap().0.len(), PART_BYTES);
         file.length = TEXT_BYTES_MAX;

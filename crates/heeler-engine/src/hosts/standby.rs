@@ -30,6 +30,7 @@ use super::hint_flag::HintFlag;
 use super::host_message::{
     BEAT_PAUSE, ForwardedCommand, QUESTIONS_REPORT, QuestionsReport, STANDBY_BEAT_INTERVAL,
 };
+use super::lease_renewal::{read_lease_key, renew_lease};
 use crate::caller::Caller;
 use crate::cancel;
 use crate::chat::SaidMessageResult;
@@ -138,6 +139,8 @@ impl StandbyDaemon {
             .map_err(|error| DaemonOpenError::Read(error_chain(&error)))?;
         link.register(&facts, HostState::Standby)
             .map_err(|error| DaemonOpenError::Write(error_chain(&error)))?;
+        read_lease_key(&fleet, &link)
+            .map_err(|error| DaemonOpenError::Read(error_chain(&error)))?;
         // The leader may not have created the tables yet.
         if StoreReader::open(&fleet.dir).is_ok() {
             refuse_held_change(&fleet, &setup)?;
@@ -280,6 +283,7 @@ impl StandbyDaemon {
             None => {
                 let link = HostLink::connect(&self.fleet.dir).map_err(|it| error_chain(&it))?;
                 link.register(&self.facts, HostState::Standby).map_err(|it| error_chain(&it))?;
+                read_lease_key(&self.fleet, &link).map_err(|it| error_chain(&it))?;
                 self.forget_ended_runs();
                 link
             }
@@ -294,6 +298,7 @@ impl StandbyDaemon {
         let pulse = link
             .beat(HostState::Standby, None, (self.fleet.now)())
             .map_err(|it| error_chain(&it))?;
+        renew_lease(&self.fleet, &pulse);
         if let Some(to) = &pulse.moved_to {
             return Err(format!("the records were moved to {to}"));
         }

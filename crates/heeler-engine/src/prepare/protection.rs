@@ -24,7 +24,7 @@ const INHERITED_NAMES: [&str; 2] = ["CLAUDE.md", "CLAUDE.local.md"];
 const WORKTREES: &str = "worktrees";
 
 /// Names in the state directory that are protected even before they exist.
-const STATE_NAMES: [&str; 23] = [
+const STATE_NAMES: [&str; 24] = [
     "agent-sessions",
     "api-token",
     "backups",
@@ -37,6 +37,8 @@ const STATE_NAMES: [&str; 23] = [
     "heeler.db-wal",
     WRITER_LOCK_FILE,
     "hooks",
+    // A run depends on it.
+    "host-lease.json",
     "jobs",
     "logs",
     "rebuild.json",
@@ -241,7 +243,13 @@ mod tests {
             assert!(is_denied(path), "{path}");
         }
         // Files from which records would be taken, were they there.
-        for path in ["store.json", "heeler.db-journal", "heeler.db.rebuilt", "rebuild.json"] {
+        for path in [
+            "store.json",
+            "heeler.db-journal",
+            "heeler.db.rebuilt",
+            "rebuild.json",
+            "host-lease.json",
+        ] {
             assert!(is_denied(path), "{path}");
         }
         assert!(!is_denied("worktrees/own/src/main.rs"));

@@ -159,6 +159,15 @@ pub enum SessionReadiness {
     Unusable(String),
 }
 
+/// Source of the end of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunEndSource {
+    /// Its runner, or a process that settled it. Also a person who gave its host up.
+    Result,
+    /// The silence of its host for longer than its lease.
+    HostSilence,
+}
+
 /// A run that has ended, with the facts about its job that the state does not have.
 #[derive(Debug, Clone, Copy)]
 pub struct RunEndFacts<'r> {
@@ -172,4 +181,5 @@ pub struct RunEndFacts<'r> {
     pub history: RunHistory,
     /// True if a person cancelled the run: it is not repeated.
     pub is_cancelled: bool,
+    pub source: RunEndSource,
 }

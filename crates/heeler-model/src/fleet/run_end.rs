@@ -6,16 +6,18 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::change::{FleetChange, FleetStep};
-use super::event::RunEndFacts;
-use super::queue::JobStage;
+use super::event::{RunEndFacts, RunEndSource};
+use super::queue::{JobStage, UnfinishedJob};
 use super::records::ParkedCredentialRecord;
 use super::settlement::BudgetSettlement;
 use super::state::{FleetState, later};
 use super::workflow_runs::PartJobEnd;
-use crate::rerun::{RerunDecision, RerunKind, decide_rerun, is_disk_full, limit_used_up_until};
+use crate::rerun::{
+    RerunDecision, RerunKind, decide_given_up, decide_rerun, is_disk_full, limit_used_up_until,
+};
 use crate::run::{RunEnd, RunResult};
 use crate::session_choice::SessionChoice;
-use crate::{JobId, JobStatus, iso_millis};
+use crate::{JobId, JobRequest, JobStatus, iso_millis};
 
 /// Prompt for an agent that was interrupted.
 const INTERRUPTED_PROMPT: &str = "You were interrupted: the process that ran you ended before you had \
@@ -48,7 +50,10 @@ impl FleetState {
             false => {
                 let policy =
                     self.rules.rerun_policy(facts.agent, facts.schedule, facts.is_workflow_part);
-                decide_rerun(facts.result, facts.history, &policy, now)
+                match facts.source {
+                    RunEndSource::Result => decide_rerun(facts.result, facts.history, &policy, now),
+                    RunEndSource::HostSilence => decide_given_up(facts.history, &policy, now),
+                }
             }
         };
         let spent = settlement.spent;
@@ -128,7 +133,7 @@ impl FleetState {
         // Only a session that can be resumed justifies a prompt that refers to earlier work.
         let session = facts.result.session.as_ref().filter(|session| session.resumable);
         let prompt = match kind {
-            RerunKind::StartAgain | RerunKind::Retry { .. } => None,
+            RerunKind::StartAgain | RerunKind::StartElsewhere | RerunKind::Retry { .. } => None,
             RerunKind::Resume => Some(INTERRUPTED_PROMPT),
             RerunKind::ResumeAfterReset => Some(LIMIT_RESET_PROMPT),
         };
@@ -137,6 +142,9 @@ impl FleetState {
             job.request.session = SessionChoice::Given { id: session.id.clone() };
             // The original prompt may hold secrets; these fixed prompts do not.
             job.entry.request_json = serde_json::to_string(&job.request).expect("it is JSON");
+        }
+        if kind == RerunKind::StartElsewhere {
+            leave_session(&mut job);
         }
         // The usage limit of many jobs resets at the same moment; they must not all start then.
         let mut not_before = at;
@@ -180,6 +188,19 @@ impl FleetState {
     }
 }
 
+/// Lets a job begin a new session, if the caller named none: it would wait for the host of the session before.
+fn leave_session(job: &mut UnfinishedJob) {
+    if job.request.session != SessionChoice::Usual {
+        return;
+    }
+    // The request on record has no secrets, so only its session is changed. One that cannot be read keeps waiting.
+    let recorded = serde_json::from_str::<JobRequest>(&job.entry.request_json);
+    let Ok(mut recorded) = recorded else { return };
+    recorded.session = SessionChoice::Fresh;
+    job.request.session = SessionChoice::Fresh;
+    job.entry.request_json = serde_json::to_string(&recorded).expect("it is JSON");
+}
+
 fn rerun_reason(result: &RunResult, at: Timestamp, kind: RerunKind) -> String {
     match (kind, result.end) {
         (RerunKind::StartAgain, RunEnd::SessionBusy) => "another run uses its session".to_owned(),
@@ -187,6 +208,9 @@ fn rerun_reason(result: &RunResult, at: Timestamp, kind: RerunKind) -> String {
             "there is no space for its files; it starts when there is".to_owned()
         }
         (RerunKind::StartAgain, _) => "its run did not start; it will be retried".to_owned(),
+        (RerunKind::StartElsewhere, _) => {
+            "its host is away for longer than its lease; it starts again on another".to_owned()
+        }
         (RerunKind::Resume, _) => "it was interrupted and will be resumed".to_owned(),
         (RerunKind::ResumeAfterReset, _) => format!("a usage limit, until {}", iso_millis(at)),
         (RerunKind::Retry { attempt, max_attempts }, _) => {
@@ -206,4 +230,43 @@ fn reset_jitter(job: &JobId, wait: SignedDuration) -> Duration {
     let most = Duration::try_from(wait).unwrap_or_default().min(AFTER_RESET_SPREAD);
     let most = most.as_millis() as u64;
     Duration::from_millis(hasher.finish() % (most + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::QueuedJobRecord;
+
+    fn job(session: SessionChoice) -> UnfinishedJob {
+        let mut request = JobRequest::new("coder".parse().unwrap());
+        request.session = session;
+        // On record secrets are replaced.
+        request.prompt = Some("use [secret]".to_owned());
+        let entry = QueuedJobRecord {
+            job: "job-2026-11-18-zzzzzz".parse().unwrap(),
+            priority: 0,
+            requested_at: Timestamp::UNIX_EPOCH,
+            not_before: None,
+            expires_at: None,
+            request_json: serde_json::to_string(&request).unwrap(),
+            reason: String::new(),
+        };
+        request.prompt = Some("use hunter2".to_owned());
+        UnfinishedJob { entry, request, stage: JobStage::Waiting }
+    }
+
+    #[test]
+    fn a_job_that_starts_elsewhere_leaves_the_session_that_nobody_named() {
+        let mut usual = job(SessionChoice::Usual);
+        leave_session(&mut usual);
+        let recorded: JobRequest = serde_json::from_str(&usual.entry.request_json).unwrap();
+        assert_eq!(usual.request.session, SessionChoice::Fresh);
+        assert_eq!(recorded.session, SessionChoice::Fresh);
+        assert_eq!(recorded.prompt.as_deref(), Some("use [secret]"), "no secret gets on record");
+        assert_eq!(usual.request.prompt.as_deref(), Some("use hunter2"));
+        let given = SessionChoice::Given { id: "3f".parse().unwrap() };
+        let mut named = job(given.clone());
+        leave_session(&mut named);
+        assert_eq!(named.request.session, given, "it waits for the host of its session");
+    }
 }

@@ -368,6 +368,10 @@ impl FleetSimulation {
     /// Reports the end of a run until the daemon has recorded it, as the settling of dead runs does.
     fn end_run(&mut self, run: RunId, result: RunResult) {
         let row = self.database.runs[&run].clone();
+        let source = match result.end {
+            RunEnd::Interrupted if self.random.bool() => RunEndSource::HostSilence,
+            _ => RunEndSource::Result,
+        };
         while self.database.runs.contains_key(&run) {
             let job = self.database.jobs[&row.job].clone();
             let is_cancelled = self.database.cancel_requests.contains(&run);
@@ -385,6 +389,7 @@ impl FleetSimulation {
                 result: &result,
                 history: self.database.history(&row.job),
                 is_cancelled,
+                source,
             };
             self.step_with(FleetEvent::RunEnded(facts), Some(&result));
         }

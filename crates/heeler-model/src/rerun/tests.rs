@@ -62,6 +62,18 @@ fn told_by(
 }
 
 #[test]
+fn a_run_that_was_given_up_starts_elsewhere_only_with_consent_and_not_for_ever() {
+    let decide = |history, policy: &RerunPolicy| decide_given_up(history, policy, now());
+    let again = RerunDecision::Rerun { at: now(), kind: RerunKind::StartElsewhere };
+    assert_eq!(decide(RunHistory::default(), &POLICY), again);
+    assert!(RerunKind::StartElsewhere.is_restart(), "it is counted and limited");
+    let never = RerunPolicy { resume_within: None, ..POLICY };
+    assert_eq!(decide(RunHistory::default(), &never), RerunDecision::Finish);
+    let last = RunHistory { restarts: RESTARTS_MAX, ..RunHistory::default() };
+    assert_eq!(decide(last, &POLICY), RerunDecision::Finish);
+}
+
+#[test]
 fn what_is_done_or_failed_for_good_is_over() {
     assert_eq!(told(&result(RunEnd::Finished, None), RunHistory::default()), None);
     for class in ErrorClass::ALL.iter().filter(|class| !class.is_recoverable()) {

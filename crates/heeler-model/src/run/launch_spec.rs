@@ -11,8 +11,8 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::RunSpec;
 use super::signature::{ResultPublicKey, ResultSigningKey};
+use super::{RunLeaseSource, RunSpec};
 use crate::RunId;
 
 /// Launch data of an agent. May hold secrets.
@@ -164,6 +164,9 @@ pub struct RunAuthority {
     /// Files that processes of the agent may use, if Landlock limits them. There is no sandbox then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_limits: Option<FileLimitSpec>,
+    /// Contacts of the host with the fleet's database, if the run may depend on them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<RunLeaseSource>,
 }
 
 /// Files that an agent may use under Landlock, besides its working directory. Paths are absolute.

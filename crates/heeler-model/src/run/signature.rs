@@ -29,6 +29,9 @@ const SPEC_PURPOSE: &[u8] = b"heeler run spec 1\0";
 /// Precedes the signed bytes of a hook's result, before the ID of the hook's event.
 const HOOK_PURPOSE: &[u8] = b"heeler hook result 1\0";
 
+/// Precedes the signed bytes of a host's contact with the database.
+const CONTACT_PURPOSE: &[u8] = b"heeler host contact 1\0";
+
 /// Separates a key and the event of a hook in the text of a key.
 const EVENT_SEPARATOR: char = ' ';
 
@@ -79,6 +82,11 @@ impl ResultSigningKey {
     /// Adds the signature to the spec of a run in pretty JSON.
     pub fn sign_spec(&self, document: &[u8]) -> Vec<u8> {
         self.sign_with(document, |body| [SPEC_PURPOSE, body].concat())
+    }
+
+    /// Adds the signature to a host's contact in pretty JSON.
+    pub(super) fn sign_contact(&self, document: &[u8]) -> Vec<u8> {
+        self.sign_with(document, |body| [CONTACT_PURPOSE, body].concat())
     }
 
     /// Adds the signature of the bytes that `signed` makes of the document's content.
@@ -156,6 +164,11 @@ impl ResultPublicKey {
     /// is of an earlier release, which did not sign specs.
     pub fn accepts_spec(&self, file: &[u8]) -> bool {
         !self.signs_spec || self.has_signed_as(file, |body| [SPEC_PURPOSE, body].concat())
+    }
+
+    /// Returns true if the holder of the private key wrote this file of a host's contact.
+    pub(super) fn has_signed_contact(&self, file: &[u8]) -> bool {
+        self.has_signed_as(file, |body| [CONTACT_PURPOSE, body].concat())
     }
 
     fn has_signed_as(&self, file: &[u8], signed: impl FnOnce(&[u8]) -> Vec<u8>) -> bool {

@@ -142,6 +142,10 @@ pub struct RunLimits {
     pub budget_source: Option<BudgetSource>,
     /// Delay between the steps of a cancel, each harsher than the last.
     pub grace_ms: Option<u64>,
+    /// Time after the last contact of the host with the fleet's database at which the agent has ended. `None` lets
+    /// it work on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
 }
 
 /// Limit that decides the budget of a run.

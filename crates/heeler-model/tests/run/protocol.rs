@@ -66,6 +66,7 @@ fn spec() -> RunSpec {
             budget_usd: Some(1.5),
             budget_source: None,
             grace_ms: Some(5000),
+            lease_ms: None,
         },
         attendance: QuestionPolicy::Person { timeout_ms: 300_000 },
         sync_each_row: false,

@@ -6,6 +6,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use heeler_model::outcome::AgentProcessExit;
 use heeler_model::permission_grant::PermissionGrant;
 use heeler_model::run::{
     AgentQuestion, ControlEvent, ControlOperation, ControlReplyBody, PROTOCOL, QuestionAnswer,
@@ -29,6 +30,22 @@ use crate::runtime::{AgentQuestionKind, RuntimeEffect};
 const NOT_WATCHABLE: &str = "only the fleet's daemon, people and the run itself may watch a run";
 
 impl RunEventLoop<'_> {
+    /// Ends the run on a person's request: gently, unless `now`.
+    pub(super) fn cancel(&mut self, by: String, now: bool) {
+        // A run with a result is no longer cancelled, but the processes that delay its end are
+        // still ended.
+        let first = self.run.ending.is_none() && !self.done;
+        if first && !self.tree_ended {
+            self.set_ending(AgentProcessExit::Cancelled { by });
+            self.interrupt(Instant::now());
+        }
+        if self.tree_ended && self.is_blocked() {
+            let reason = self.run.disk_failure.as_ref().map(|disk| disk.reason.clone());
+            self.set_ending(AgentProcessExit::Disk { reason: reason.unwrap_or_default() });
+        }
+        self.must_kill |= now || self.done;
+    }
+
     /// Handles the request of a client.
     pub(super) fn handle_request(&mut self, request: &PendingControlRequest) {
         match &request.op {

@@ -29,6 +29,7 @@ use crate::deadlines::RunDeadlines;
 use crate::egress::{ContainerPid, EgressService, EgressSetup, GitAccessError, is_first_process};
 use crate::event_loop::{ActiveRun, RunningHostServers, SnapshotProcessOptions};
 use crate::files;
+use crate::host_contact::LeaseWatch;
 use crate::line_reader::AgentLineReader;
 use crate::mcp::{
     FleetToolAccess, InjectedMcpServers, McpHttpBridge, ToolChannels, ToolNote, ToolQuestion,
@@ -83,6 +84,8 @@ pub(super) async fn prepare_run(
     let RunExecutor { dir, spec, host, dependencies, started_at, .. } = *executor;
     let (kept_tree, kept_sockets) =
         surroundings.map(|AgentSurroundings { tree, sockets }| (tree, sockets)).unzip();
+    let lease = LeaseWatch::new(&spec.limits, host.brief.authority.lease.as_ref(), Instant::now())
+        .map_err(RunPrepareError::Refused)?;
     // Signals are caught first, so that one during the preparation does not kill the process.
     let signals = RunnerSignals::listen().map_err(refuse)?;
     let files_folder = host.brief.send_files_to.as_deref();
@@ -141,6 +144,7 @@ pub(super) async fn prepare_run(
         questions: RunQuestions::new(dir, host.result_key.clone()),
         deadlines: RunDeadlines::new(&spec.limits, Instant::now())
             .with_opening_time_max(dependencies.opening_time_max),
+        lease,
         lines: AgentLineReader::new(dir, &redactor, dependencies.lines),
         redactor,
         signals,

@@ -126,7 +126,12 @@ impl RunExecutor<'_> {
     }
 
     fn result(&self, run: &ActiveRun, conclusion: RunOutcome, exit_code: Option<i32>) -> RunResult {
-        let mut result = self.base_result(RunEnd::Finished, conclusion);
+        // An agent that was ended for want of contact is continued by the rules for interruptions.
+        let end = match conclusion.error.as_ref().map(|error| error.class) {
+            Some(ErrorClass::Interrupted) => RunEnd::Interrupted,
+            _ => RunEnd::Finished,
+        };
+        let mut result = self.base_result(end, conclusion);
         result.redact(&run.redactor);
         result.session = Some(SessionEnd {
             id: run.session.clone(),

@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use heeler_model::run::ResultSigningKey;
 use heeler_model::{JobStatus, RunId};
 use heeler_testkit::WAIT_MAX;
 use jiff::SignedDuration;
@@ -99,7 +100,8 @@ fn hosts_of_an_earlier_release_are_listed() {
     let link = HostLink::connect(&place.dir).unwrap();
     link.register(&HostFacts::default(), HostState::Standby).unwrap();
     let drop_columns = "ALTER TABLE hosts DROP COLUMN labels, DROP COLUMN max_concurrent, \
-        DROP COLUMN clock_ahead_ms, DROP COLUMN drained_by, DROP COLUMN protocol";
+        DROP COLUMN clock_ahead_ms, DROP COLUMN drained_by, DROP COLUMN protocol, \
+        DROP COLUMN lease_key";
     server.cluster.query("fleet", drop_columns);
     let hosts = place.reader().hosts().unwrap();
     assert_eq!((hosts.len(), hosts[0].drained_by.as_deref()), (1, None));
@@ -107,6 +109,51 @@ fn hosts_of_an_earlier_release_are_listed() {
     let link = HostLink::connect(&place.dir).unwrap();
     link.register(&HostFacts::default(), HostState::Standby).unwrap();
     link.beat(HostState::Standby, None, now()).unwrap();
+}
+
+#[test]
+fn a_host_keeps_its_key_and_the_leader_sees_runs_with_a_lease_and_signs_of_life() {
+    let server = server_place();
+    let (first, second) = (host_place(&server, "alpha"), host_place(&server, "beta"));
+    let store = first.store();
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Running)]);
+    let (leader, host) =
+        (HostLink::connect(&first.dir).unwrap(), HostLink::connect(&second.dir).unwrap());
+    let beat = || host.beat(HostState::Standby, None, now()).unwrap();
+    assert_eq!(beat().contact, None, "the fleet does not know this host");
+    for (link, state) in [(&leader, HostState::Leader), (&host, HostState::Standby)] {
+        link.register(&HostFacts::default(), state).unwrap();
+    }
+    let before = heeler_process::boot_time();
+    let contact = beat().contact.unwrap();
+    assert!((before..=heeler_process::boot_time()).contains(&contact), "{contact:?}");
+    let key = |byte: u8| ResultSigningKey::from_seed([byte; 32]);
+    assert!(host.lease_key(&key(1)).unwrap() == key(1));
+    assert!(host.lease_key(&key(2)).unwrap() == key(1), "runners know the first one");
+    assert!(leader.lease_key(&key(3)).unwrap() == key(3), "each host has its own");
+
+    let id = |number: u8| RunId::mint(now(), [number; 10]);
+    let written: Result<_, StoreWriteError<DatabaseError>> = store.write(move |tx| {
+        let runs = [
+            (1, r#"{"limits": {"lease_ms": 8000}}"#),
+            (2, r#"{"limits": {"timeout_ms": 1}, "placement": "no \"lease_ms\""}"#),
+            (3, r#"{"lease_ms" torn"#),
+        ];
+        for (attempt, assignment) in runs {
+            let run = run_of_host(id(attempt), crate::ASSIGNED_RUN);
+            tx.insert_run(&RunRecord { attempt: attempt.into(), ..run })?;
+            tx.set_run_assignment(id(attempt), assignment)?;
+        }
+        Ok(())
+    });
+    written.unwrap();
+    let found = leader.leased_runs().unwrap();
+    let [run] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((run.run, run.host.as_str()), (id(1), "beta"));
+    assert_eq!(run.lease, Duration::from_secs(8));
+    assert!(host.leased_runs().unwrap().is_empty(), "a host does not give up its own runs");
+    beat();
+    assert_ne!(leader.leased_runs().unwrap()[0].mark, run.mark);
 }
 
 #[test]

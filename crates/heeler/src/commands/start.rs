@@ -29,7 +29,7 @@ use heeler_engine::{
 use heeler_model::redact::SecretRedactor;
 use heeler_model::{LocalName, error_chain};
 use heeler_server::ConnectionCounter;
-use heeler_store::{DaemonFile, DatabaseOpenError, StoreOpenError};
+use heeler_store::{DaemonFile, DatabaseOpenError, HostLease, StoreOpenError};
 use heeler_transcript::LockError;
 use serde_json::json;
 
@@ -125,6 +125,10 @@ pub(crate) struct StartArgs {
     #[cfg(feature = "fault-points")]
     #[arg(long, hide = true, value_name = "PERIOD")]
     unheard_max: Option<ConfigDuration>,
+    /// Length of the leases of new runs, on a host of a fleet; for tests
+    #[cfg(feature = "fault-points")]
+    #[arg(long, hide = true, value_name = "PERIOD")]
+    run_lease: Option<ConfigDuration>,
     /// Die, as by kill -9, when a fault point is reached for the Nth time; for tests
     #[cfg(feature = "fault-points")]
     #[arg(long, hide = true, value_name = "POINT[:N]")]
@@ -148,6 +152,16 @@ impl StartArgs {
     #[cfg(not(feature = "fault-points"))]
     fn silence_max(&self) -> Duration {
         RUNNER_SILENCE_MAX
+    }
+
+    #[cfg(feature = "fault-points")]
+    fn host_lease(&self) -> HostLease {
+        self.run_lease.map_or_else(HostLease::default, |length| HostLease::new(length.get()))
+    }
+
+    #[cfg(not(feature = "fault-points"))]
+    fn host_lease(&self) -> HostLease {
+        HostLease::default()
     }
 
     /// Returns the web settings of the config with the changes of the options.
@@ -445,6 +459,7 @@ impl OpenDaemon {
         let mut fleet = process_env::engine_fleet(&context.state_dir, &context.env)?;
         // Before the first runner starts: it must learn the original limit.
         open_file_limit::raise_limit(&mut fleet.env);
+        fleet.host_lease = args.host_lease();
         let dir = fleet.dir.clone();
         let connections = connection_counter(args.mode());
         let settings = DaemonOptions {

@@ -68,6 +68,7 @@ impl Hooked {
             now: Timestamp::now,
             hook_grants: HookGrants::default(),
             lead: heeler_store::LeadLease::default(),
+            host_lease: heeler_store::HostLease::default(),
         };
         let config = HookWorkerConfig {
             loaded,

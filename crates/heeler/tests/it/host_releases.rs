@@ -38,7 +38,7 @@ fn a_release_with_the_same_schema_and_protocol_joins_and_others_are_refused_with
     is_refused("UPDATE hosts SET protocol = 0", "stop the daemons of all hosts");
     is_refused("UPDATE hosts SET protocol = 99", "install its release here");
     is_refused("UPDATE hosts SET protocol = 99", host);
-    leave(&cluster, "UPDATE hosts SET protocol = 1 WHERE name = 'alpha'");
+    leave(&cluster, "UPDATE hosts SET protocol = 2 WHERE name = 'alpha'");
 
     // A run of the leader works across the releases, and a person learns of the difference.
     let (beta, _) = second.begin(&["--host", "beta"]);

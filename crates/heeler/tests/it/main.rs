@@ -63,6 +63,7 @@ mod host_files;
 mod host_messages;
 mod host_operation;
 mod host_packages;
+mod host_partition;
 mod host_placement;
 mod host_releases;
 mod host_runs;

@@ -10,7 +10,7 @@ use jiff::civil::Date;
 use super::super::*;
 use super::journal::SimulatedWorkflowRun;
 use crate::calendar::ScheduleKey;
-use crate::rerun::{RerunDecision, RerunKind, RunHistory};
+use crate::rerun::{RerunDecision, RunHistory};
 use crate::run::RunResult;
 use crate::timetable::{DueTimeCursor, ScheduleTimetable};
 use crate::workflow::{PartOutcome, truncate_output};
@@ -195,7 +195,7 @@ impl SimulatedDatabase {
             RerunDecision::Finish => self.close(&row.job, &JobClose::of_result(result)),
             RerunDecision::Rerun { kind, .. } => {
                 job.status = JobStatus::Pending;
-                job.restarts += i64::from(kind == RerunKind::Resume);
+                job.restarts += i64::from(kind.is_restart());
             }
         }
     }

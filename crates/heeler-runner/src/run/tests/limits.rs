@@ -1,6 +1,10 @@
 //! Ends that are not the agent's own: time limits, cancels, signals.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use heeler_model::ExitReason;
+use heeler_model::run::{HostContact, ResultSigningKey, RunEnd, RunLeaseSource};
+use heeler_process::{boot_id, boot_time};
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::*;
@@ -229,4 +233,72 @@ fn an_agent_that_is_told_too_much_and_does_not_read_is_ended() {
     let result = trial.run();
     assert_eq!(class(&result), Some(ErrorClass::Internal));
     assert!(result.error.unwrap().message.contains("the agent does not read"));
+}
+
+/// Gives a run a lease whose file has never been renewed.
+fn set_lease(trial: &mut RunFixture, length_ms: u64, first: &HostContact) -> ResultSigningKey {
+    let key = ResultSigningKey::from_seed([5; 32]);
+    let file = trial.folder.state.join("host-lease.json");
+    trial.spec.limits.lease_ms = Some(length_ms);
+    let source = RunLeaseSource { file, key: key.public_key(), first: first.clone() };
+    trial.brief.authority.lease = Some(source);
+    key
+}
+
+fn contact_now() -> HostContact {
+    HostContact::new(&boot_id().unwrap(), boot_time())
+}
+
+#[test]
+fn an_agent_whose_host_loses_contact_ends_and_counts_as_interrupted() {
+    let mut trial = command_fixture(STUBBORN);
+    // It would be killed long after its lease.
+    trial.spec.limits.grace_ms = Some(u64::MAX);
+    let key = set_lease(&mut trial, 2000, &contact_now());
+    let state = &trial.folder.state;
+    let (file, draft) = (state.join("host-lease.json"), state.join("draft"));
+    let is_renewed = Arc::new(AtomicBool::new(true));
+    let is_wanted = Arc::clone(&is_renewed);
+    let renewing = std::thread::spawn(move || {
+        while is_wanted.load(Ordering::SeqCst) {
+            std::fs::write(&draft, contact_now().to_file(&key)).unwrap();
+            std::fs::rename(&draft, &file).unwrap();
+        }
+        boot_time()
+    });
+    let running = trial.start();
+    trial.wait_row("ready");
+    let begin = Instant::now();
+    wait_for("more than a lease", || begin.elapsed() > Duration::from_secs(3));
+    assert!(!running.runner.is_finished());
+    is_renewed.store(false, Ordering::SeqCst);
+    let last = renewing.join().unwrap();
+    let result = running.finish();
+    // The agent heeds no signal that it can ignore, so it is killed at the end of the lease.
+    let ended_after = boot_time() - last;
+    assert!(ended_after > Duration::from_millis(1900), "{ended_after:?}");
+    assert_eq!(
+        (result.end, result.exit_reason, class(&result)),
+        (RunEnd::Interrupted, ExitReason::Error, Some(ErrorClass::Interrupted))
+    );
+    let message = result.error.unwrap().message;
+    assert!(message.starts_with("its host had no contact with the database for "), "{message}");
+    assert_eq!(trial.said(), ["ready"]);
+}
+
+#[test]
+fn an_agent_is_not_started_when_its_lease_is_over() {
+    let mut trial = command_fixture("echo ran");
+    let old = HostContact::new(&boot_id().unwrap(), Duration::ZERO);
+    let key = set_lease(&mut trial, 1000, &old);
+    // The file says otherwise: the fleet may have given the run up before that.
+    let file = trial.folder.state.join("host-lease.json");
+    std::fs::write(file, contact_now().to_file(&key)).unwrap();
+    let result = trial.run();
+    assert_eq!((result.end, class(&result)), (RunEnd::Interrupted, Some(ErrorClass::Interrupted)));
+    assert!(trial.said().is_empty(), "{:?}", trial.said());
+    // Nor without a way to learn of contacts.
+    let mut trial = command_fixture("echo ran");
+    trial.spec.limits.lease_ms = Some(1000);
+    assert_eq!(class(&trial.run()), Some(ErrorClass::NotStarted));
 }

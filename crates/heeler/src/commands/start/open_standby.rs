@@ -36,7 +36,8 @@ impl OpenStandby {
         args: &StartArgs,
         patience: Duration,
     ) -> Result<OpenStandby, DaemonStartFailure> {
-        let fleet = process_env::engine_fleet(&context.state_dir, &context.env)?;
+        let mut fleet = process_env::engine_fleet(&context.state_dir, &context.env)?;
+        fleet.host_lease = args.host_lease();
         let dir = fleet.dir.clone();
         let root = prepared.setup.loaded.fleets.first();
         let logs = root.map(|fleet| fleet.logs);
