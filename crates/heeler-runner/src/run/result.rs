@@ -128,6 +128,11 @@ impl RunExecutor<'_> {
     fn result(&self, run: &ActiveRun, conclusion: RunOutcome, exit_code: Option<i32>) -> RunResult {
         let mut result = self.base_result(RunEnd::Finished, conclusion);
         result.redact(&run.redactor);
+        result.exit_code = exit_code;
+        result.transcript = Some(run.journal.job_segment());
+        if self.spec.session.is_unrecorded {
+            return result;
+        }
         result.session = Some(SessionEnd {
             id: run.session.clone(),
             log: session::log_path(self.spec, &run.session),
@@ -136,8 +141,6 @@ impl RunExecutor<'_> {
             resumable: self.is_resumable(run, &result),
             own: self.native_mark(run),
         });
-        result.exit_code = exit_code;
-        result.transcript = Some(run.journal.job_segment());
         result.session_transcript = Some(run.journal.session_segment());
         result
     }
