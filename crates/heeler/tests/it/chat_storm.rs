@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use heeler_model::{JobId, JobStatus};
 use heeler_testkit::{
-    DiscordFailure, FakeDiscord, FakeGithub, FakeSlack, FakeTelegram, GithubFailure, ProofSettings,
-    SlackFailure, TelegramFailure,
+    DiscordFailure, FakeDiscord, FakeGithub, FakeSlack, FakeTelegram, ProofSettings, SlackFailure,
+    TelegramFailure,
 };
 use serde_json::json;
 
@@ -39,6 +39,13 @@ const LIFE_END: Duration = Duration::from_secs(3);
 
 /// Points at which daemons die.
 const POINTS: [&str; 4] = ["chat-received", "before-commit", "after-commit", "chat-recorded"];
+
+/// Lists of GitHub that fail now and then.
+const LISTS: [&str; 3] = [
+    "GET /repos/acme/app/issues/comments",
+    "GET /repos/acme/app/issues?",
+    "GET /repos/acme/app/pulls/comments",
+];
 
 const GATE: &str = "{run: 'read line < gate'}";
 
@@ -154,31 +161,31 @@ impl StormChat {
                     fake.redeliver(update);
                 }
             }
-            // The webhooks of most messages are lost. Some are delivered twice, and some out of order.
-            (StormChat::Github(_), 0..40) => github_chat::call_webhook(herd, event, 0),
-            (StormChat::Github(_), 40..60) => {
-                github_chat::call_webhook(herd, event, 0);
-                github_chat::call_webhook(herd, event, 0);
+            (StormChat::Github(fake), number) => {
+                disturb_github((fake, herd), event, number, random);
             }
-            (StormChat::Github(_), 60..80) => {
-                github_chat::call_webhook(herd, event, random.u64(1..20));
-            }
-            (StormChat::Github(fake), 100..102) => fake.fail_next(GithubFailure {
-                call: [
-                    "GET /repos/acme/app/issues/comments",
-                    "GET /repos/acme/app/issues?",
-                    "GET /repos/acme/app/pulls/comments",
-                ][random.usize(..3)],
-                status,
-                headers: retry_after
-                    .map(|seconds| ("retry-after", seconds.to_string()))
-                    .into_iter()
-                    .collect(),
-                body: json!({"message": "try again"}),
-                is_executed: false,
-            }),
             _ => {}
         }
+    }
+}
+
+/// Delivers the webhook of a comment, perhaps, or makes a call fail. The webhooks of most comments are lost;
+/// some are delivered twice, and some out of order.
+fn disturb_github(
+    (fake, herd): (&FakeGithub, &Herd),
+    event: &str,
+    number: u16,
+    random: &mut fastrand::Rng,
+) {
+    match number {
+        0..40 => github_chat::call_webhook(herd, event, 0),
+        40..60 => {
+            github_chat::call_webhook(herd, event, 0);
+            github_chat::call_webhook(herd, event, 0);
+        }
+        60..80 => github_chat::call_webhook(herd, event, random.u64(1..20)),
+        100..102 => github_chat::fail_call(fake, &LISTS, random),
+        _ => {}
     }
 }
 

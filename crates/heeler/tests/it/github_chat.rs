@@ -57,6 +57,19 @@ pub(crate) fn call_webhook(herd: &Herd, event: &str, before: u64) {
     drop(github_events::send(herd, "/hooks/github", COMMENT_HEADER, &body));
 }
 
+/// Makes one of these calls fail: refused, or executed with a lost reply.
+pub(crate) fn fail_call(github: &FakeGithub, calls: &[&'static str], random: &mut fastrand::Rng) {
+    let status = [429, 500, 502][random.usize(..3)];
+    let pause = (status == 429).then(|| ("retry-after", "1".to_owned()));
+    github.fail_next(GithubFailure {
+        call: calls[random.usize(..calls.len())],
+        status,
+        headers: pause.into_iter().collect(),
+        body: json!({"message": "try again"}),
+        is_executed: status != 429 && random.bool(),
+    });
+}
+
 /// A fleet with one agent on GitHub, which executes these steps for each message.
 pub(crate) fn herd(github: &FakeGithub, steps: &str, settings: &str) -> Herd {
     let poll = if settings.contains("poll_seconds") { "" } else { "poll_seconds: 1" };

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use heeler_testkit::{FakeGithub, GithubFailure, ProofSettings};
-use serde_json::json;
+use heeler_testkit::{FakeGithub, ProofSettings};
 
 use crate::daemon_kills::Herd;
-use crate::github_chat::{ANN, POINTS, REPO, call_webhook, fake, herd, jobs, own_texts, record};
+use crate::github_chat::{
+    ANN, POINTS, REPO, call_webhook, fail_call, fake, herd, jobs, own_texts, record,
+};
 use crate::telegram::wait_until_posted;
 use crate::trigger::wait_for;
 
@@ -88,18 +89,7 @@ fn write(
             call_webhook(herd, &event, 1);
             call_webhook(herd, &event, 0);
         }
-        2 => {
-            let status = [429, 500, 502][random.usize(..3)];
-            let seconds = (status == 429).then(|| ("retry-after", "1".to_owned()));
-            github.fail_next(GithubFailure {
-                call: CALLS[random.usize(..CALLS.len())],
-                status,
-                headers: seconds.into_iter().collect(),
-                body: json!({"message": "try again"}),
-                // The reply is lost, and the comment is there.
-                is_executed: status != 429 && random.bool(),
-            });
-        }
+        2 => fail_call(github, &CALLS, random),
         _ => {}
     }
     messages.insert((issue, event), text.to_owned());
