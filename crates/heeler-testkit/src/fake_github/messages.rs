@@ -22,7 +22,9 @@ impl FakeGithub {
 
     /// Lets a person comment now; returns the ID of the comment.
     pub fn write_comment(&self, repo: &str, number: u64, by: GithubPerson<'_>, body: &str) -> u64 {
-        self.write_comment_at(repo, number, by, (body, &now()))
+        let mut state = self.shared.lock();
+        // Under the lock, so that a list that has a later comment has this one too.
+        state.add_comment((repo.to_owned(), number), by, (body, &now()))
     }
 
     /// Lets a person comment at a time; returns the ID of the comment.
@@ -33,15 +35,7 @@ impl FakeGithub {
         by: GithubPerson<'_>,
         (body, at): (&str, &str),
     ) -> u64 {
-        let mut state = self.shared.lock();
-        state.last_id += 1;
-        let id = state.last_id;
-        let key = (repo.to_owned(), number);
-        let mut comment = json!({"id": id, "body": body});
-        set_origin(&mut comment, &key, by);
-        (comment["created_at"], comment["updated_at"]) = (json!(at), json!(at));
-        state.comments.entry(key).or_default().push(comment);
-        id
+        self.shared.lock().add_comment((repo.to_owned(), number), by, (body, at))
     }
 
     /// Lets a person comment on a line of a pull request now; returns the ID of the comment.
@@ -75,6 +69,20 @@ impl FakeGithub {
 }
 
 impl GithubState {
+    fn add_comment(
+        &mut self,
+        key: (String, u64),
+        by: GithubPerson<'_>,
+        (body, at): (&str, &str),
+    ) -> u64 {
+        self.last_id += 1;
+        let mut comment = json!({"id": self.last_id, "body": body});
+        set_origin(&mut comment, &key, by);
+        (comment["created_at"], comment["updated_at"]) = (json!(at), json!(at));
+        self.comments.entry(key).or_default().push(comment);
+        self.last_id
+    }
+
     /// Answers a call about messages; `None` if the call is another one.
     pub(super) fn message_answer(
         &mut self,
