@@ -8,8 +8,8 @@ use heeler_model::redact::SecretRedactor;
 use heeler_model::rerun::{RerunDecision, RunHistory};
 use heeler_model::run::{RunCost, RunEnd, RunResult, SessionEnd};
 use heeler_model::{
-    AgentSessionId, AgentStatus, ExitReason, Job, JobHead, JobId, JobStatus, JobTransition, RunId,
-    Session, SessionEvent, SessionMode, SessionStatus,
+    AgentSessionId, AgentStatus, ExitReason, Job, JobHead, JobId, JobRequest, JobStatus,
+    JobTransition, RunId, Session, SessionEvent, SessionMode, SessionStatus,
 };
 use heeler_store::{
     DatabaseError, EffectRecord, JobFilter, RunRecord, Store, StoreTransaction, StoreWriteError,
@@ -141,6 +141,10 @@ pub(crate) fn load_ended_run(
         return Ok(EndedRunRows::Committed(job_id));
     }
     drop_foreign_session(&job, &mut result);
+    if is_phase_command(tx, &job)? {
+        // The runner of an earlier release reports one.
+        (result.session, result.session_transcript) = (None, None);
+    }
     let is_cancelled = cancel::apply_request(tx, &mut result)?;
     let history = history(tx, &job, &result)?;
     Ok(EndedRunRows::Open(Box::new(OpenRunRows { job, result, history, is_cancelled, run })))
@@ -156,6 +160,17 @@ fn drop_foreign_session(job: &Job, result: &mut RunResult) {
         tracing::warn!(run = %result.run, "the session of a dead run is not the one it was given");
         result.session = None;
     }
+}
+
+/// Returns true if the job is a command of a workflow, which has no session.
+fn is_phase_command(tx: &StoreTransaction<'_>, job: &Job) -> Result<bool, DatabaseError> {
+    // Other jobs name their session while they run, so the request is rarely read.
+    if job.seq.is_none() || job.head.session_id.is_some() {
+        return Ok(false);
+    }
+    let Some(queued) = tx.queued_job(&job.head.id)? else { return Ok(false) };
+    let request = serde_json::from_str::<JobRequest>(&queued.request_json);
+    Ok(request.is_ok_and(|request| request.is_phase_command()))
 }
 
 /// Records a run's result, its cost and the decision about its job.

@@ -274,6 +274,7 @@ fn configured_request(
         home: around.home.to_owned(),
         sockets: around.sockets.to_owned(),
         session: wanted.session.clone(),
+        is_phase_command: wanted.is_phase_command(),
         rules: session_rules(agent, schedule, wanted),
         forked_from: None,
         channel: wanted.channel.clone(),

@@ -45,6 +45,9 @@ pub struct ResolvedJobRequest {
     /// Directory for control sockets.
     pub sockets: Utf8PathBuf,
     pub session: SessionChoice,
+    /// True for a command of a workflow, which has no session.
+    #[serde(default)]
+    pub is_phase_command: bool,
     /// Rules for continuing sessions.
     pub rules: SessionRules,
     /// Job at whose end, or within which, the session that is forked was cut.

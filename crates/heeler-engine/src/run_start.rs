@@ -40,6 +40,9 @@ use crate::skill_folder::place_skills;
 /// Origin of a session that a caller named and that Heeler did not create.
 const FOREIGN_ORIGIN: &str = "elsewhere";
 
+/// Reason for the session of a command of a workflow.
+const NO_SESSION_REASON: &str = "no session: this is a command of a workflow";
+
 /// Failure to start a run.
 #[derive(Debug, Error)]
 pub enum RunStartError {
@@ -146,6 +149,7 @@ pub(crate) fn plan_run_start(
     run_assignment::check_session_host(db, dir, request)?;
     let mut session = plan_session(request, known.as_ref(), now);
     session.take_in = request.take_in;
+    session.is_unrecorded = request.is_phase_command;
     session.log = session_log(db, dir, request, session.start.id())?;
     check_session_free(request, &session.start, known.as_ref())?;
     check_last_run_committed(db, &session.start)?;
@@ -227,7 +231,9 @@ pub(crate) fn record_run_start(
     if let Some(known) = known {
         expire_session(tx, known, request, &plan.start, now)?;
     }
-    mark_session_used(tx, request, &plan.start, now)?;
+    if !plan.is_unrecorded {
+        mark_session_used(tx, request, &plan.start, now)?;
+    }
     mark_agent_running(tx, request, job)?;
     let spec = build_run_spec(dir, request, job, run, attempt, plan);
     Ok(StartedRun { job: job.clone(), run, spec, result_key, secret, granted_hosts, kept_rules })
@@ -469,10 +475,18 @@ fn plan_session(
     let new_id = uuid::Builder::from_random_bytes(std::array::from_fn(|_| fastrand::u8(..)));
     let new_id = new_id.into_uuid().to_string().parse().expect("a UUID is a session id");
     let mut plan = choose_session(&request.session, known, &context, new_id);
+    if request.is_phase_command {
+        NO_SESSION_REASON.clone_into(&mut plan.reason);
+    }
     if let Some(note) = &request.note {
         plan.reason = format!("{}; {note}", plan.reason);
     }
     plan
+}
+
+/// Returns the session that a job names while it runs, if it has one.
+pub(crate) fn recorded_session(plan: &SessionPlan) -> Option<AgentSessionId> {
+    (!plan.is_unrecorded).then(|| plan.start.id().clone())
 }
 
 /// Marks a job as running that was queued, or had a run that did not succeed.
@@ -485,7 +499,7 @@ fn mark_job_running(
 ) -> Result<(), DatabaseError> {
     let missing = || DatabaseError::Missing { what: "job", id: id.to_string() };
     let mut job = tx.job(id)?.ok_or_else(missing)?;
-    job.apply(JobTransition::Start { session: plan.start.id().clone(), at: now });
+    job.apply(JobTransition::Start { session: recorded_session(plan), at: now });
     job.working_directory = Some(request.working_directory.clone());
     // A resumed job keeps the prompt with which it was created.
     if job.prompt.is_none() || request.has_transcript {
@@ -599,8 +613,11 @@ pub(crate) fn build_run_spec(
     job: &JobId,
     run: RunId,
     attempt: i64,
-    session: SessionPlan,
+    mut session: SessionPlan,
 ) -> RunSpec {
+    if session.is_unrecorded {
+        session.log = Some(dir.run(run).join(file::SESSION_LOG));
+    }
     RunSpec {
         protocol: PROTOCOL,
         run,

@@ -179,6 +179,7 @@ impl EngineFixture {
             home: self.root.join("home"),
             sockets: self.root.clone(),
             session: SessionChoice::Usual,
+            is_phase_command: false,
             rules: SessionRules {
                 mode: SessionMode::FreshPerJob,
                 expires_after: None,

@@ -212,8 +212,9 @@ pub struct Job {
 /// Change of a job's status. [`Job::apply`] is the only place that assigns a status.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JobTransition {
-    /// A run starts in a session. The session may differ from that of the last run.
-    Start { session: AgentSessionId, at: Timestamp },
+    /// A run starts in a session. The session may differ from that of the last run. A command of a
+    /// workflow has none.
+    Start { session: Option<AgentSessionId>, at: Timestamp },
     /// A run that was found without a record continues.
     Adopt,
     /// The job returns to the queue after a run. Its last error stays readable.
@@ -268,7 +269,7 @@ impl Job {
                 self.reopen(JobStatus::Running);
                 // The error of the last run would look like that of the new one.
                 self.error = None;
-                self.head.session_id = Some(session);
+                self.head.session_id = session;
                 self.run_started_at.get_or_insert(at);
             }
             JobTransition::Adopt => head.status = JobStatus::Running,

@@ -182,6 +182,13 @@ impl JobRequest {
         // Both run in the name of an agent, which only lends its directory and environment.
         matches!(work, Some(PhaseJobKind::Command { .. } | PhaseJobKind::Play { .. }))
     }
+
+    /// Returns true if the job is a command of a workflow. It has no session, because a command has no
+    /// conversation that a job could continue.
+    pub fn is_phase_command(&self) -> bool {
+        let work = self.phase.as_ref().map(|phase| &phase.work);
+        matches!(work, Some(PhaseJobKind::Command { .. }))
+    }
 }
 
 fn usual() -> SessionChoice {
@@ -222,6 +229,20 @@ mod tests {
         };
         let text = serde_json::to_string(&wanted).unwrap();
         assert_eq!(serde_json::from_str::<JobRequest>(&text).unwrap(), wanted);
+    }
+
+    #[test]
+    fn only_a_command_of_a_workflow_has_no_session() {
+        let request = |work: serde_json::Value| -> JobRequest {
+            let phase = serde_json::json!({"run": "wf-2026-11-15-k3v9q1", "work": work});
+            let wanted = serde_json::json!({"agent": "coder", "phase": phase});
+            serde_json::from_value(wanted).unwrap()
+        };
+        let command = serde_json::json!({"kind": "command", "command": "true", "env": []});
+        assert!(request(command).is_phase_command());
+        assert!(!request(serde_json::json!({"kind": "ask", "model": null})).is_phase_command());
+        assert!(!request(serde_json::json!({"kind": "play", "text": "hi"})).is_phase_command());
+        assert!(!JobRequest::new("coder".parse().unwrap()).is_phase_command());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Session pages: the list as a tree of forks, and one session with its messages.
 
+use heeler_config::RuntimeType;
 use heeler_model::{SessionStatus, parse_iso};
 use heeler_query::messages::{MessageDetails, MessagePage};
 use heeler_query::session_holder::SessionHolderDetails;
@@ -190,8 +191,10 @@ fn head(frame: &PageFrame, view: &SessionView) -> Markup {
             // A session without messages has nothing to fork, compare or export.
             @if frame.can_operate() && total > 0 {
                 div.tools {
-                    button.button type="button" data-action={ "POST " (encode_path("/api/v1/sessions", &[&item.id])) "/fork" }
-                        data-body="{}" data-go="/sessions/{id}" { "Fork" }
+                    @if !is_of_command(item) {
+                        button.button type="button" data-action={ "POST " (encode_path("/api/v1/sessions", &[&item.id])) "/fork" }
+                            data-body="{}" data-go="/sessions/{id}" { "Fork" }
+                    }
                     a.button href={ (encode_path("/sessions", &[&item.id])) "/diff" } { "File changes" }
                     a.button href={ (encode_path("/api/v1/sessions", &[&item.id])) "/export" } download { "Export" }
                 }
@@ -201,6 +204,11 @@ fn head(frame: &PageFrame, view: &SessionView) -> Markup {
         @if let Some(holder) = holder { (holder_notice(holder)) }
         section.card aria-label="About the session" { (facts(frame, session, total)) }
     }
+}
+
+/// Returns true for the session of a command, which has no conversation to continue or to fork.
+fn is_of_command(item: &SessionSummary) -> bool {
+    item.runtime == RuntimeType::Command.as_str()
 }
 
 fn holder_notice(holder: &SessionHolderDetails) -> Markup {
@@ -276,7 +284,7 @@ fn messages_card(frame: &PageFrame, view: &SessionView) -> Markup {
                 @if view.session.is_unbegun { p.empty.small { "This fork has no messages of its own yet: its first job copies the history." } }
             }
             (end_button())
-            @if frame.can_operate() { (message_form(&view.session.item)) }
+            @if frame.can_operate() && !is_of_command(&view.session.item) { (message_form(&view.session.item)) }
         }
     }
 }

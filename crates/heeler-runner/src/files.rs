@@ -91,6 +91,9 @@ pub(crate) fn read_spec_of_dead_run(
     let state = state_directory_of(dir)?;
     spec.job_log = state.join(format!("jobs/{}.jsonl", spec.job));
     spec.projects = state.join("agent-sessions/projects");
+    if spec.session.is_unrecorded {
+        spec.session.log = Some(state.join(format!("runs/{}/{}", spec.run, file::SESSION_LOG)));
+    }
     check_logs(dir, &spec)?;
     Ok(spec)
 }

@@ -416,7 +416,7 @@ fn interrupted_result(
         summary: conclusion.summary,
         error: conclusion.error,
         cost: conclusion.cost,
-        session: Some(SessionEnd {
+        session: (!spec.session.is_unrecorded).then(|| SessionEnd {
             id: started.session.clone(),
             log: started.session_log.clone(),
             messages,

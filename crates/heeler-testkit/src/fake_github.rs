@@ -5,6 +5,7 @@
 
 mod messages;
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -597,7 +598,7 @@ fn of_repo(all: &BTreeMap<(String, u64), Json>, repo: &str) -> Vec<Json> {
 }
 
 /// Returns a page with a `link` header, as GitHub does.
-fn page(request: &ApiRequest, all: Vec<Json>) -> GithubAnswer {
+fn page<M: Borrow<Json>>(request: &ApiRequest, all: Vec<M>) -> GithubAnswer {
     let number = |name: &str, default: usize| {
         query(request, name).and_then(|text| text.parse().ok()).unwrap_or(default)
     };
@@ -612,7 +613,8 @@ fn page(request: &ApiRequest, all: Vec<Json>) -> GithubAnswer {
         let links = format!("{}, {}", link(page + 1, "next"), link(last, "last"));
         answer.headers.push(("link".to_owned(), links));
     }
-    answer.body = all.into_iter().skip((page - 1) * size).take(size).collect();
+    let of_page = all.iter().skip((page - 1) * size).take(size);
+    answer.body = of_page.map(|it| it.borrow().clone()).collect();
     answer
 }
 

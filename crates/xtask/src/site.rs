@@ -275,6 +275,45 @@ mod tests {
         assert!(broken.is_empty(), "{broken:#?}");
     }
 
+    /// Returns the help of a command, from the page of the command line.
+    fn command_help<'p>(cli: &'p str, command: &str) -> Option<&'p str> {
+        let (_, help) = cli.split_once(&format!("\n## {command}\n"))?;
+        Some(help.split("\n## ").next().unwrap_or_default())
+    }
+
+    /// A page that compares tools must not promise what the program does not have.
+    #[test]
+    fn every_command_of_the_comparison_exists() {
+        let root = workspace_root().unwrap();
+        let page = |name: &str| std::fs::read_to_string(root.join("docs").join(name)).unwrap();
+        let (cli, chat) = (page("cli.md"), page("chat.md"));
+        let (mut missing, mut found) = (Vec::new(), 0);
+        for row in page("compared.md").lines().filter(|line| line.starts_with('|')) {
+            let (_, ours) = row[1..].split_once('|').unwrap();
+            for code in ours.split('`').skip(1).step_by(2) {
+                let (name, options) = code.split_once(" --").unwrap_or((code, ""));
+                let is_there = if name.starts_with("heeler ") {
+                    command_help(&cli, name).is_some_and(|help| {
+                        let mut options = options.split(" --").filter(|it| !it.is_empty());
+                        options.all(|option| help.contains(&format!("--{option}")))
+                    })
+                } else if let Some(option) = code.strip_prefix("--") {
+                    cli.contains(&format!("--{option}"))
+                } else if code.starts_with('/') && code.len() > 1 && !code.contains("ID") {
+                    chat.contains(code) || page("dashboard.md").contains(code)
+                } else {
+                    continue;
+                };
+                found += 1;
+                if !is_there {
+                    missing.push(code.to_owned());
+                }
+            }
+        }
+        assert!(found > 40, "the search finds {found}");
+        assert!(missing.is_empty(), "{missing:#?}");
+    }
+
     /// Start of the addresses of the front page, as programs print them.
     const FRONT_PAGE_URL: &str = "https://github.com/heeler/heeler#";
 

@@ -348,7 +348,8 @@ impl DispatchTransaction<'_, '_> {
             new,
             session,
             uses_persistent_session: request.rules.mode == SessionMode::Persistent
-                && request.channel.is_none(),
+                && request.channel.is_none()
+                && !request.is_phase_command,
             budget: request.limits.budget_usd.map(micros),
             spent,
         };

@@ -162,7 +162,10 @@ fn record_run(
             tx.update_job(&job)?;
         }
     }
-    if !is_counted && tx.session_by_agent_id(spec.session.start.id())?.is_none() {
+    let native_id = run_start::recorded_session(&spec.session).filter(|_| !is_counted);
+    if let Some(native_id) = native_id
+        && tx.session_by_agent_id(&native_id)?.is_none()
+    {
         let session = session_from_spec(tx, found)?;
         tx.put_session(&session)?;
     }
@@ -236,7 +239,7 @@ fn job_from_spec(found: &UnrecordedRun) -> Job {
     let UnrecordedRun { spec, .. } = found;
     let at = found.at();
     let mut job = Job::new_pending(spec.job.clone(), spec.agent.as_str(), spec.trigger.clone(), at);
-    job.apply(JobTransition::Start { session: spec.session.start.id().clone(), at });
+    job.apply(JobTransition::Start { session: run_start::recorded_session(&spec.session), at });
     job.working_directory = Some(spec.working_directory.clone());
     job
 }

@@ -1,16 +1,31 @@
 //! Changes of a session's row by a run.
 
+use heeler_config::RuntimeType;
+use heeler_model::fleet::QueuedJobRecord;
 use heeler_model::redact::SecretRedactor;
 use heeler_model::run::{RunEnd, RunResult, SessionEnd};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{JobStatus, NativeSessionPosition, Session, SessionMode, SessionStatus};
-use heeler_store::DatabaseError;
+use heeler_store::{DatabaseError, SessionFilter};
+use serde_json::json;
 use uuid::Uuid;
 
 use super::{EngineFixture, clock, run_without_daemon};
+use crate::recovery::{RunFolderCheck, recover_runs};
 use crate::{ResolvedJobRequest, RunStartError};
 
 impl EngineFixture {
+    /// A command of a workflow, in the name of an agent.
+    fn phase_command(&self) -> ResolvedJobRequest {
+        let mut request = ResolvedJobRequest { is_phase_command: true, ..self.persistent() };
+        (request.session, request.runtime) = (SessionChoice::Fresh, RuntimeType::Command);
+        request
+    }
+
+    fn all_sessions(&self) -> Vec<Session> {
+        self.reader().sessions(&SessionFilter::default(), None, 9).unwrap()
+    }
+
     /// Changes the record of a session.
     fn change(&self, session: &Session, change: impl FnOnce(&mut Session)) -> Session {
         let mut session = self.reader().session(&session.id).unwrap().unwrap();
@@ -180,4 +195,72 @@ fn a_hand_over_that_came_to_nothing_leaves_the_channel_to_the_old_session() {
         assert_eq!(of_channel.map(|session| session.id), Some(next.id), "{behave}");
         assert_eq!(place.found(&full).status, SessionStatus::Completed, "{behave}");
     }
+}
+
+#[test]
+fn a_command_of_a_workflow_has_no_session() {
+    let place = EngineFixture::new("success");
+    let store = place.store();
+    let begun =
+        run_without_daemon::begin(&place.fleet, &store, &place.phase_command(), None).unwrap();
+    let log = place.fleet.dir.run(begun.run).join("session.log");
+    assert_eq!(begun.spec.session.log, Some(log));
+    assert!(begun.spec.session.reason.starts_with("no session"), "{:?}", begun.spec.session);
+    assert_eq!(place.job(&begun.job).head.session_id, None);
+
+    // As the daemon records a part. The runner of an earlier release reports a session.
+    let command = json!({"kind": "command", "command": "true", "env": []});
+    let phase = json!({"run": "wf-2026-11-15-k3v9q1", "work": command});
+    let queued = QueuedJobRecord {
+        job: begun.job.clone(),
+        priority: 0,
+        requested_at: clock(),
+        not_before: None,
+        expires_at: None,
+        request_json: json!({"agent": "coder", "phase": phase}).to_string(),
+        reason: String::new(),
+    };
+    let mut job = place.job(&begun.job);
+    job.seq = Some(0);
+    let written = store.write::<_, DatabaseError, _>(move |tx| {
+        tx.enqueue(&queued)?;
+        tx.update_job(&job).map(drop)
+    });
+    written.unwrap();
+    let mut result = RunResult::never_started(begun.run, begun.job.clone(), "died", clock());
+    result.end = RunEnd::Interrupted;
+    result.session = Some(SessionEnd {
+        id: begun.spec.session.start.id().clone(),
+        log: place.root.join("log.jsonl"),
+        messages: 2,
+        tokens: 2,
+        resumable: false,
+        own: None,
+    });
+    crate::commit::commit(&store, result, &SecretRedactor::new(&[])).unwrap();
+    let job = place.job(&begun.job);
+    assert_eq!((job.head.status, job.head.session_id), (JobStatus::Failed, None));
+    assert_eq!(place.reader().run_result(begun.run).unwrap().unwrap().session, None);
+    assert_eq!(place.all_sessions(), []);
+    let agent = place.reader().agent("coder").unwrap().unwrap();
+    assert_eq!(agent.current_job, None);
+}
+
+#[test]
+fn a_command_that_only_its_folder_knows_is_adopted_without_a_session() {
+    let place = EngineFixture::new("success");
+    let request = place.phase_command();
+    let begun = run_without_daemon::begin(&place.fleet, &place.store(), &request, None).unwrap();
+    // As a restore of an earlier backup leaves it: the directory exists, the rows do not.
+    let other = EngineFixture::new("success");
+    let mut spec = begun.spec;
+    spec.job_log = other.fleet.dir.job_transcript(&begun.job);
+    spec.projects = other.fleet.dir.projects();
+    let folder = other.fleet.dir.run(begun.run);
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("spec.json"), serde_json::to_vec_pretty(&spec).unwrap()).unwrap();
+    let recovered = recover_runs(&other.fleet, &other.store(), RunFolderCheck::WhenDue).unwrap();
+    assert_eq!(recovered.adopted, [begun.run]);
+    assert_eq!(other.job(&begun.job).head.session_id, None);
+    assert_eq!(other.all_sessions(), []);
 }

@@ -100,14 +100,13 @@ impl FleetRules {
     pub(super) fn job_limits(&self, request: &JobRequest) -> Option<JobLimits<'_>> {
         let agent = self.agents.get(request.agent.as_str())?;
         let work = request.phase.as_ref().map(|phase| &phase.work);
-        let is_command = matches!(work, Some(PhaseJobKind::Command { .. }));
         let is_simulated = matches!(work, Some(PhaseJobKind::Play { .. }));
         Some(match request.runs_no_agent() {
             true => JobLimits {
                 agent,
                 max_concurrent: None,
                 // A simulated part may report a cost, so it needs a reservation.
-                uses_model: is_simulated && !is_command,
+                uses_model: is_simulated,
                 job_budget: None,
             },
             false => JobLimits {

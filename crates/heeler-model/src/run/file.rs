@@ -18,6 +18,9 @@ pub const STARTED: &str = "started.json";
 pub const RESULT: &str = "result.json";
 /// File of the [`super::ContainerRecord`].
 pub const CONTAINER: &str = "container.json";
+/// Transcript of a session without a record. It is no `.jsonl` file, because those belong to jobs and
+/// sessions.
+pub const SESSION_LOG: &str = "session.log";
 /// Empty file that exists while the image of the run's container is pulled.
 pub const PULLING: &str = "pulling";
 /// Added to the name of a result that was not believed.

@@ -76,12 +76,23 @@ pub struct SessionPlan {
     /// moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<Utf8PathBuf>,
+    /// True for a command of a workflow, which no job continues: there is no record of the session,
+    /// and its transcript is a file of the run ([`super::file::SESSION_LOG`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unrecorded: bool,
 }
 
 impl SessionPlan {
     /// Creates a plan without prior knowledge of the session.
     pub fn new(start: SessionStart, reason: impl Into<String>) -> SessionPlan {
-        SessionPlan { start, reason: reason.into(), own: None, take_in: false, log: None }
+        SessionPlan {
+            start,
+            reason: reason.into(),
+            own: None,
+            take_in: false,
+            log: None,
+            is_unrecorded: false,
+        }
     }
 }
 

@@ -95,8 +95,9 @@ fn specs() {
         sync_each_row: true,
         ..spec()
     };
+    let start = SessionStart::Fresh { id: "new".parse().unwrap() };
     let fresh = RunSpec {
-        session: SessionPlan::new(SessionStart::Fresh { id: "new".parse().unwrap() }, "as asked"),
+        session: SessionPlan { is_unrecorded: true, ..SessionPlan::new(start, "as asked") },
         runtime: RuntimeType::Command,
         keep_output: true,
         ..fork.clone()

@@ -1,11 +1,14 @@
 //! Tests of activity pages: untrusted text is inert, and actions appear only when they apply.
 
 use heeler_model::workflow::WorkflowRunStatus;
-use heeler_model::{ApprovalKind, ApprovalStatus, JobStatus};
+use heeler_model::{
+    ApprovalKind, ApprovalMode, ApprovalStatus, JobStatus, SessionMode, SessionStatus,
+};
 use heeler_query::approvals::{ApprovalDetails, ApprovalPage, ApprovalSummary};
 use heeler_query::calendar::{FleetCalendar, ScheduleTimeline, TimelineEntry, TimelineOutcome};
 use heeler_query::messages::MessagePage;
 use heeler_query::rows::{NumberedRow, RowPage};
+use heeler_query::sessions::{SessionDetails, SessionSummary};
 use heeler_query::workflow_runs::{
     PartSummary, PhaseSummary, WorkflowEventSummary, WorkflowRunDetails, WorkflowRunSummary,
 };
@@ -14,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::{EVIL, at, frame, is_inert};
 use crate::approvals::{self, ApprovalsView};
+use crate::sessions::SessionView;
 use crate::{PageFrame, ViewerScope, job, schedules, sessions, workflow_runs, workflows};
 
 fn asked(kind: ApprovalKind, text: &str, detail: Value) -> ApprovalDetails {
@@ -198,6 +202,56 @@ fn a_page_of_messages_says_whether_more_come_behind_it() {
     };
     let html = sessions::messages_fragment(&frame(), &page(9)).into_string();
     assert_eq!(html, r#"<div data-page data-previous="4" data-total="9"></div>"#);
+}
+
+fn session(runtime: &str) -> SessionView {
+    let id = "sess-1".to_owned();
+    let messages =
+        Some(MessagePage { session: id.clone(), messages: Vec::new(), total: 2, next: None });
+    let item = SessionSummary {
+        id,
+        agent_session_id: None,
+        agent_id: "coder".to_owned(),
+        mode: SessionMode::FreshPerJob,
+        approvals: ApprovalMode::Autonomous,
+        status: SessionStatus::Completed,
+        channel_id: None,
+        created_at: at(-9),
+        last_active_at: at(-5),
+        message_count: 2,
+        token_estimate: 0,
+        job_count: 1,
+        jobs: Vec::new(),
+        working_directory: None,
+        runtime: runtime.to_owned(),
+        parent: None,
+        forked_at_message: None,
+        continues: None,
+        workspace: None,
+        origin: None,
+        title: None,
+        depth: None,
+    };
+    let session = SessionDetails {
+        item,
+        log: None,
+        forks: Vec::new(),
+        continued_by: Vec::new(),
+        resume_command: None,
+        is_unbegun: false,
+    };
+    SessionView { session, messages, holder: None }
+}
+
+/// Earlier releases recorded one for each command of a workflow.
+#[test]
+fn a_session_of_a_command_can_be_read_and_neither_forked_nor_continued() {
+    let html = |runtime: &str| sessions::session_page(&frame(), &session(runtime)).into_string();
+    let (agents, commands) = (html("sdk"), html("command"));
+    for action in ["/api/v1/sessions/sess-1/fork", "Message to "] {
+        assert!(agents.contains(action) && !commands.contains(action), "{action}: {commands}");
+    }
+    assert!(commands.contains("/api/v1/sessions/sess-1/export"), "{commands}");
 }
 
 fn calendar() -> FleetCalendar {

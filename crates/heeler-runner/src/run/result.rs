@@ -133,6 +133,11 @@ impl RunExecutor<'_> {
         };
         let mut result = self.base_result(end, conclusion);
         result.redact(&run.redactor);
+        result.exit_code = exit_code;
+        result.transcript = Some(run.journal.job_segment());
+        if self.spec.session.is_unrecorded {
+            return result;
+        }
         result.session = Some(SessionEnd {
             id: run.session.clone(),
             log: session::log_path(self.spec, &run.session),
@@ -141,8 +146,6 @@ impl RunExecutor<'_> {
             resumable: self.is_resumable(run, &result),
             own: self.native_mark(run),
         });
-        result.exit_code = exit_code;
-        result.transcript = Some(run.journal.job_segment());
         result.session_transcript = Some(run.journal.session_segment());
         result
     }

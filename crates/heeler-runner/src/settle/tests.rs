@@ -234,6 +234,24 @@ fn a_run_whose_state_directory_was_moved_is_settled_where_it_is() {
 }
 
 #[test]
+fn a_dead_command_without_a_session_is_completed_from_the_file_of_its_run() {
+    let mut dead = DeadRunFixture::new();
+    dead.folder.spec.runtime = RuntimeType::Command;
+    dead.folder.spec.session.is_unrecorded = true;
+    // The state directory was moved since.
+    let run = dead.folder.spec.run;
+    dead.folder.spec.session.log = Some(format!("/elsewhere/runs/{run}/session.log").into());
+    dead.folder.write_spec(&dead.folder.spec);
+    dead.started.session_log = dead.folder.dir.join(file::SESSION_LOG);
+    let rows = [dead.prompt(), dead.says(&text("first"))];
+    rows.iter().for_each(|rows| dead.session(rows));
+    let result = dead.settle();
+    assert_eq!((result.end, result.session), (RunEnd::Interrupted, None));
+    let expected: Vec<Json> = rows.into_iter().flat_map(|rows| rows.job).collect();
+    assert_eq!(dead.job_rows(), expected);
+}
+
+#[test]
 fn torn_tails_are_repaired_and_a_row_that_is_whole_counts() {
     let mut dead = DeadRunFixture::new();
     let (asked, said) = (dead.prompt(), dead.says(&text("first")));

@@ -3,21 +3,21 @@
 //!
 //! The first job of the conversation waits at a gate, so the others stay in the queue: the proofs are
 //! about messages, and running a job for each would limit their number. Answers are proved in
-//! `telegram_kills`, `slack_kills` and `discord`.
+//! `telegram_kills`, `slack_kills`, `discord` and `github_kills`.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
 use heeler_model::{JobId, JobStatus};
 use heeler_testkit::{
-    DiscordFailure, FakeDiscord, FakeSlack, FakeTelegram, ProofSettings, SlackFailure,
+    DiscordFailure, FakeDiscord, FakeGithub, FakeSlack, FakeTelegram, ProofSettings, SlackFailure,
     TelegramFailure,
 };
 use serde_json::json;
 
-use crate::daemon_kills::Herd;
+use crate::daemon_kills::{Herd, Life};
 use crate::trigger::wait_for;
-use crate::{discord, slack, telegram};
+use crate::{discord, github_chat, slack, telegram};
 
 /// Messages for each round of the proof: 1,000 in CI, and 100,000 under `cargo xtask prove`.
 const MESSAGES_PER_ROUND: u64 = 10;
@@ -40,6 +40,13 @@ const LIFE_END: Duration = Duration::from_secs(3);
 /// Points at which daemons die.
 const POINTS: [&str; 4] = ["chat-received", "before-commit", "after-commit", "chat-recorded"];
 
+/// Lists of GitHub that fail now and then.
+const LISTS: [&str; 3] = [
+    "GET /repos/acme/app/issues/comments",
+    "GET /repos/acme/app/issues?",
+    "GET /repos/acme/app/pulls/comments",
+];
+
 const GATE: &str = "{run: 'read line < gate'}";
 
 /// A platform in a storm.
@@ -47,6 +54,7 @@ enum StormChat {
     Slack(FakeSlack),
     Discord(FakeDiscord),
     Telegram(FakeTelegram),
+    Github(FakeGithub),
 }
 
 impl StormChat {
@@ -55,6 +63,7 @@ impl StormChat {
             StormChat::Slack(fake) => slack::herd(fake, GATE),
             StormChat::Discord(fake) => discord::herd(fake, GATE),
             StormChat::Telegram(fake) => telegram::herd(fake, GATE),
+            StormChat::Github(fake) => github_chat::herd(fake, GATE, "messages_per_minute: 100000"),
         }
     }
 
@@ -63,6 +72,7 @@ impl StormChat {
             StormChat::Slack(_) => ("slack", "A0TEST"),
             StormChat::Discord(_) => ("discord", discord::BOT),
             StormChat::Telegram(_) => ("telegram", "123456789"),
+            StormChat::Github(_) => ("github", "heeler-user"),
         }
     }
 
@@ -70,8 +80,8 @@ impl StormChat {
         match self {
             StormChat::Slack(fake) => fake.wait_for_sockets(1),
             StormChat::Discord(fake) => fake.wait_until_connected(),
-            // Telegram keeps what no daemon has received.
-            StormChat::Telegram(_) => {}
+            // Telegram and GitHub keep what no daemon has received.
+            StormChat::Telegram(_) | StormChat::Github(_) => {}
         }
     }
 
@@ -87,11 +97,26 @@ impl StormChat {
                 format!("{}:{id:0>20}", discord::ANN_DIRECT)
             }
             StormChat::Telegram(fake) => fake.say(telegram::ANN, text).to_string(),
+            StormChat::Github(fake) => github_chat::say(fake, text),
+        }
+    }
+
+    /// Lets the daemon begin to listen, in half of the lives: only then a webhook reaches it.
+    fn wait_until_listening(&self, herd: &Herd, life: &mut Life, random: &mut fastrand::Rng) {
+        if matches!(self, StormChat::Github(_)) && random.bool() {
+            drop(herd.connect(life));
+        }
+    }
+
+    /// Removes messages that are on record, of which the platform would show ever more.
+    fn remove_recorded(&self) {
+        if let StormChat::Github(fake) = self {
+            fake.delete_comments(github_chat::REPO, github_chat::ISSUE);
         }
     }
 
     /// Disturbs the connection, perhaps, after a message.
-    fn disturb(&self, event: &str, random: &mut fastrand::Rng) {
+    fn disturb(&self, herd: &Herd, event: &str, random: &mut fastrand::Rng) {
         let status = [429, 500, 502][random.usize(..3)];
         let retry_after = (status == 429).then_some(1);
         // Failed calls are few: each makes the link pause for longer than the one before.
@@ -136,8 +161,31 @@ impl StormChat {
                     fake.redeliver(update);
                 }
             }
+            (StormChat::Github(fake), number) => {
+                disturb_github((fake, herd), event, number, random);
+            }
             _ => {}
         }
+    }
+}
+
+/// Delivers the webhook of a comment, perhaps, or makes a call fail. The webhooks of most comments are lost;
+/// some are delivered twice, and some out of order.
+fn disturb_github(
+    (fake, herd): (&FakeGithub, &Herd),
+    event: &str,
+    number: u16,
+    random: &mut fastrand::Rng,
+) {
+    match number {
+        0..40 => github_chat::call_webhook(herd, event, 0),
+        40..60 => {
+            github_chat::call_webhook(herd, event, 0);
+            github_chat::call_webhook(herd, event, 0);
+        }
+        60..80 => github_chat::call_webhook(herd, event, random.u64(1..20)),
+        100..102 => github_chat::fail_call(fake, &LISTS, random),
+        _ => {}
     }
 }
 
@@ -167,6 +215,7 @@ fn check(herd: &Herd, chat: &StormChat, messages: &mut Vec<String>, known: &mut 
         let job = record.job.clone().unwrap();
         assert!(known.insert(job), "a job has one message: {record:?}");
     }
+    chat.remove_recorded();
     let jobs = herd.jobs();
     assert_eq!(jobs.len(), known.len(), "each message has exactly one job");
     assert!(jobs.iter().all(|job| known.contains(&job.id)), "each job has a message");
@@ -201,10 +250,11 @@ fn storm(chat: &StormChat) {
         let point = POINTS[random.usize(..POINTS.len())];
         let mut life = herd.start(&["--fault", &format!("{point}:{}", random.u32(1..300))]);
         let of_life = random.u64(1..MESSAGES_PER_LIFE).min(count - sent);
+        chat.wait_until_listening(&herd, &mut life, &mut random);
         let mut missing = BTreeSet::new();
         for number in 0..of_life {
             let event = chat.say(&format!("{life_number}.{number}"));
-            chat.disturb(&event, &mut random);
+            chat.disturb(&herd, &event, &mut random);
             missing.insert(event.clone());
             messages.push(event);
         }
@@ -238,4 +288,9 @@ fn proof_every_message_in_a_storm_on_discord_has_one_job() {
 #[test]
 fn proof_every_message_in_a_storm_on_telegram_has_one_job() {
     storm(&StormChat::Telegram(FakeTelegram::start(telegram::TOKEN)));
+}
+
+#[test]
+fn proof_every_message_in_a_storm_on_github_has_one_job() {
+    storm(&StormChat::Github(github_chat::fake()));
 }

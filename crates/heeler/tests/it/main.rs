@@ -53,6 +53,7 @@ mod github_actions;
 mod github_chat;
 mod github_deliveries;
 mod github_events;
+mod github_kills;
 mod github_work;
 mod golden;
 mod herdctl_commands;

@@ -3,7 +3,10 @@
 
 use std::process::{Command, Stdio};
 
+use heeler_testkit::FakeTelegram;
+
 use crate::fleet::{Fleet, Ran};
+use crate::telegram::{ANN, TOKEN};
 use crate::trigger::wait_for;
 
 /// Reads a page of the documentation.
@@ -13,6 +16,12 @@ fn page(name: &str) -> String {
 
 /// ID in the text that stands for the reader's own question.
 const EXAMPLE_ID: &str = "ask-1a2b3c4d";
+
+/// Token in the text that stands for that of the reader's own bot.
+const EXAMPLE_TOKEN: &str = "123456789:your-token";
+
+/// ID in the text that stands for the reader's own on Telegram.
+const EXAMPLE_PERSON: &str = "1001";
 
 /// Block of code of a page: its language and its text.
 type PageBlock = (String, String);
@@ -73,6 +82,26 @@ impl TutorialReader {
         output
     }
 
+    /// Adds lines of the page to a file, with the reader's own ID and the phone of the test.
+    fn add_lines(&self, file: &str, text: &str, phone: &FakeTelegram) {
+        let address = format!("telegram: {{api_url: '{}', ", phone.url());
+        assert!(text.contains("telegram: {"), "{text}");
+        let text = text.replace("telegram: {", &address).replace(EXAMPLE_PERSON, &ANN.to_string());
+        let path = self.folder.join(file);
+        let before = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{before}\n{text}")).unwrap();
+    }
+
+    /// Waits until the agent has completed so many jobs.
+    fn wait_until_completed(&self, count: usize) {
+        wait_for("the end of the job", || {
+            let args = ["jobs", "--agent", "updater", "--status", "completed", "--json"];
+            let ran = Ran::from(self.heeler(&args).output().unwrap());
+            let list: serde_json::Value = serde_json::from_str(&ran.stdout).ok()?;
+            (list["jobs"].as_array()?.len() >= count).then_some(())
+        });
+    }
+
     /// Waits for the agent's question; returns its ID.
     fn question(&self) -> String {
         wait_for("a question of the agent", || {
@@ -92,25 +121,28 @@ impl Drop for TutorialReader {
 
 #[test]
 fn every_command_of_the_tutorial_works_as_it_says() {
+    // The daemon ends before it.
+    let phone = FakeTelegram::start(TOKEN);
     let mut reader = TutorialReader::new();
     let mut output = String::new();
-    let (mut commands, mut outputs) = (0, 0);
+    let (mut commands, mut outputs, mut answers) = (0, 0, 0);
+    let mut has_phone = false;
     for (language, text) in blocks(&page("tutorial.md")) {
         match language.as_str() {
             "sh" => {
                 commands += 1;
-                let mut script = text.clone();
+                let mut script = text.replace(EXAMPLE_TOKEN, TOKEN);
                 if text.contains("heeler approvals") {
                     let id = reader.question();
                     script = script.replace(EXAMPLE_ID, &id);
                 }
                 // The agent needs a moment after the answer.
                 if text.contains("cat deps.txt") {
-                    wait_for("the end of the job", || {
-                        let args = ["jobs", "--agent", "updater", "--json"];
-                        let ran = Ran::from(reader.heeler(&args).output().unwrap());
-                        ran.stdout.contains("\"completed\"").then_some(())
-                    });
+                    if has_phone {
+                        press_allow(&phone);
+                    }
+                    answers += 1;
+                    reader.wait_until_completed(answers);
                 }
                 output = reader.run(&script);
             }
@@ -125,6 +157,9 @@ fn every_command_of_the_tutorial_works_as_it_says() {
                 let name = head.strip_prefix("# ").unwrap();
                 if let Some(file) = name.strip_prefix("part of ") {
                     replace_agent(&reader, file, &text);
+                } else if let Some(file) = name.strip_prefix("added to ") {
+                    reader.add_lines(file, &text, &phone);
+                    has_phone = true;
                 } else {
                     std::fs::write(reader.folder.join(name), &text).unwrap();
                 }
@@ -132,7 +167,18 @@ fn every_command_of_the_tutorial_works_as_it_says() {
             other => panic!("an unknown kind of block: {other}"),
         }
     }
-    assert!(commands >= 10 && outputs >= 5, "{commands} commands, {outputs} outputs");
+    assert!(commands >= 13 && outputs >= 6, "{commands} commands, {outputs} outputs");
+    assert_eq!(answers, 2, "one at the terminal, and one on the phone");
+}
+
+/// Does what the page says about the phone: presses the first button of the question.
+fn press_allow(phone: &FakeTelegram) {
+    let question = phone.wait_for("the question", |posts| {
+        posts.iter().find(|post| !post.buttons.is_empty()).cloned()
+    });
+    assert!(question.text.contains("May I use Edit?"), "{question:?}");
+    assert!(question.buttons[0].starts_with("a:ask-"), "{question:?}");
+    phone.click(ANN, &question, &question.buttons[0]);
 }
 
 /// Does what the page says about a part of a file: replaces the script of the agent, and checks the

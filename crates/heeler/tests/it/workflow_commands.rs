@@ -487,7 +487,7 @@ fn a_run_goes_on_after_its_daemon_was_killed_while_it_is_watched() {
 }
 
 #[test]
-fn every_phase_that_an_agent_does_has_a_session_in_claudes_envelope() {
+fn only_phases_that_an_agent_does_have_a_session_which_is_in_claudes_envelope() {
     let fleet = with(&[("ship", SHIP)]);
     let id = fleet.begin(&["ship", "-i", "what=it"]);
     fleet.run(&["approvals", "approve", &fleet.asked()]).ok();
@@ -499,8 +499,13 @@ fn every_phase_that_an_agent_does_has_a_session_in_claudes_envelope() {
             let job = &job["job"];
             assert_eq!(job["workflowRunId"], id.as_str());
             assert_eq!((&job["phase"], &job["part"]), (&phase["name"], &part["part"]));
+            assert_eq!(job["sessionId"], part["sessionId"]);
+            joined += 1;
+            if phase["name"] == "ship" {
+                assert!(job["session"].is_null() && part["sessionId"].is_null(), "{job}");
+                continue;
+            }
             let session = part["sessionId"].as_str().unwrap();
-            assert_eq!(job["sessionId"], session);
             let log = session_log(&fleet, session);
             let rows: Vec<Json> =
                 log.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
@@ -510,10 +515,55 @@ fn every_phase_that_an_agent_does_has_a_session_in_claudes_envelope() {
                 assert_eq!(row["sessionId"], session, "{row}");
                 assert!(row["uuid"].is_string() && row["message"]["role"] == "assistant", "{row}");
             }
-            joined += 1;
         }
     }
     assert_eq!(joined, 2, "{run}");
+    assert_eq!(fleet.json(&["session", "list", "--json"])["total"], 1);
+}
+
+/// A workflow with commands, of which one outlives a daemon.
+const COMMANDS: &str = "
+name: commands
+agent: coder
+phases:
+  - name: wait
+    type: bash
+    command: 'echo begun; until test -e go; do sleep 0.01; done; echo ended'
+  - name: each
+    prompt: 'Pass {{ iteration }}'
+    generic_loop: {max_iterations: 2, until_bash: 'test -e never'}
+";
+
+#[test]
+fn commands_of_a_workflow_have_no_session_also_if_their_daemon_is_killed() {
+    let fleet = with(&[("commands", COMMANDS)]);
+    let child = fleet.start(&["workflow", "run", "commands"]);
+    fleet.wait_until_said("begun");
+    let id =
+        fleet.json(&["workflow", "runs", "--json"])["runs"][0]["id"].as_str().unwrap().to_owned();
+    let job = fleet.workflow_run(&id)["phases"][0]["parts"][0]["job"].as_str().unwrap().to_owned();
+    fleet.kill("--until-idle");
+    fleet.write("go", "");
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let run = fleet.waits_as(&id, "succeeded");
+    let parts = run["phases"].as_array().unwrap().iter();
+    let parts: Vec<&Json> = parts.flat_map(|it| it["parts"].as_array().unwrap()).collect();
+    let jobs = parts.iter().filter(|part| !part["job"].is_null()).count();
+    let asked = parts.iter().filter(|part| !part["sessionId"].is_null()).count();
+    assert!(asked == 2 && jobs > asked, "{run}");
+    let list = fleet.json(&["session", "list", "--json"]);
+    assert_eq!(list["total"], asked, "{list}");
+    let sessions = list["sessions"].as_array().unwrap();
+    assert!(sessions.iter().all(|it| it["runtime"] == "scripted"), "{list}");
+    // All that the command printed is on record, and it cannot be forked.
+    let shown = fleet.run(&["jobs", "logs", &job]).ok();
+    assert!(shown.contains("no session: this is a command of a workflow"), "{shown}");
+    assert!(shown.contains("begun") && shown.contains("ended"), "{shown}");
+    let refused = fleet.run(&["jobs", "fork", &job]).fails(5);
+    assert!(refused.contains("has no session to fork"), "{refused}");
+    let found = fleet.run(&["doctor", "--json"]).stdout;
+    assert!(!found.contains("belongs to no job or session"), "{found}");
 }
 
 /// What the event log has of a session.

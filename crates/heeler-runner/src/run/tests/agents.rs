@@ -477,3 +477,15 @@ fn files_of(trial: &RunFixture) -> Vec<Utf8PathBuf> {
     }
     files
 }
+
+#[test]
+fn a_command_without_a_session_leaves_its_rows_in_its_job_and_in_its_own_folder() {
+    let mut trial = command_fixture("echo one");
+    let log = trial.folder.dir.join(file::SESSION_LOG);
+    trial.spec.session.is_unrecorded = true;
+    trial.spec.session.log = Some(log.clone());
+    let result = trial.run();
+    assert_eq!((result.session, result.session_transcript), (None, None));
+    assert_eq!(trial.said(), ["one"]);
+    assert!(log.is_file() && !trial.spec.projects.exists());
+}
