@@ -404,11 +404,6 @@ impl RunExecutor<'_> {
             run.add_note("taken_in", &external_note);
         }
         let mut outcomes = RunAttemptOutcomes::default();
-        // The fleet may have given the run up while it was prepared.
-        if let Some(ending) = run.lease_end() {
-            outcomes.record_attempt(run, ending);
-            return outcomes;
-        }
         // Only a session without earlier turns needs a snapshot of its initial files.
         let mut is_new = !matches!(start, SessionStart::Resume { .. });
         let goes_on_from_another = matches!(start, SessionStart::Continue { .. });
@@ -518,7 +513,7 @@ impl RunExecutor<'_> {
         if let Some(ending) = self.prepare_image(run, tree).await {
             return ending;
         }
-        // An image, a snapshot or a summary may have taken long.
+        // The fleet may have given the run up meanwhile.
         if let Some(ending) = run.lease_end() {
             return ending;
         }

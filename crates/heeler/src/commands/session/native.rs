@@ -2,7 +2,7 @@
 //! `session show`.
 //! Start at [`NativeSessionReader`].
 
-use std::io::{self, Read as _};
+use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{AgentSessionId, SessionId, iso_millis};

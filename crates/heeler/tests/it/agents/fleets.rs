@@ -276,9 +276,8 @@ fn sessions_of_qwen_and_gemini_made_in_a_terminal_are_adopted_and_continued() {
         let sent = api.messages();
         // An agent may make further requests of its own.
         let sent = sent.iter().find(|it| it.body.to_string().contains("Continued.")).unwrap();
-        let history = sent.history();
-        let remembers = history.iter().any(|line| line.ends_with(": By hand."));
-        assert!(remembers, "{program} remembers the turn: {history:#?}");
+        let remembers = sent.history().iter().any(|line| line.ends_with(": By hand."));
+        assert!(remembers, "{program} remembers the turn: {:#?}", sent.history());
     }
     let refused = run(&fleet, &api, &["session", "adopt", "opencode:ses_1", "--as", "tester"]);
     assert_eq!(refused.code, Some(5), "{}", refused.stderr);
