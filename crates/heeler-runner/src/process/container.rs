@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{ImagePull, MountMode, RuntimeType};
-use heeler_container::{ContainerEngine, ContainerImage, EngineError};
+use heeler_container::{ContainerEngine, ContainerImage, EngineError, EngineFacts};
 use heeler_inside::{InsideReport, InsideRequest, MountCheck};
 use heeler_model::error_chain;
 use heeler_model::run::{ContainerRecord, ContainerSpec, PROTOCOL};
@@ -46,6 +46,7 @@ struct PreparedContainer<'c> {
     engine: ContainerEngine,
     spec: &'c ContainerSpec,
     image: ContainerImage,
+    facts: EngineFacts,
     owner: ContainerOwner,
     name: String,
 }
@@ -105,7 +106,7 @@ impl ProcessTree {
         let program = find_first_process(&sandbox.program).map_err(refused)?;
         let inputs = ContainerInputs {
             owner: &prepared.owner,
-            facts: &prepared.engine.facts().await.map_err(|it| refused(error_chain(&it)))?,
+            facts: &prepared.facts,
             image: &prepared.image.id,
             mounts: &mounts,
             sockets,
@@ -176,14 +177,17 @@ impl ProcessTree {
     ) -> Result<PreparedContainer<'c>, String> {
         let told = |error: EngineError| error_chain(&error);
         let engine = ContainerEngine::connect(&spec.engine).await.map_err(told)?;
-        let image = engine.image(&spec.image).await.map_err(told)?;
+        // The engine needs a while for its properties.
+        let (image, facts) = tokio::join!(engine.image(&spec.image), engine.facts());
+        let (image, facts) = (image.map_err(told)?, facts.map_err(told)?);
         let image = image.ok_or_else(|| format!("the engine lacks the image {}", spec.image))?;
         let state_dir = sandbox.run_dir.parent().and_then(Utf8Path::parent);
         let state_dir = state_dir.ok_or("the run has no state directory")?.to_owned();
         let kept_for = sandbox.kept.as_ref().map(|plan| plan.session.clone());
         let agent = sandbox.agent.clone();
         let owner = ContainerOwner { run: self.run, state_dir, agent, kept_for };
-        Ok(PreparedContainer { engine, spec, image, owner, name: format!("heeler-{}", self.run) })
+        let name = format!("heeler-{}", self.run);
+        Ok(PreparedContainer { engine, spec, image, facts, owner, name })
     }
 
     /// Creates a container, or takes that of the session, and starts it.

@@ -112,7 +112,8 @@ fn check_move(first: &Herd, second: &Herd, job: &JobId) {
 #[track_caller]
 fn check_rows(first: &Herd, second: &Herd, job: &JobId) {
     wait_for_copy(first, second, job);
-    assert_eq!(rows(first, job).matches("Done.").count(), 1, "{}", rows(first, job));
+    let said = r#""content":"Done.""#;
+    assert_eq!(rows(first, job).matches(said).count(), 1, "{}", rows(first, job));
     let folder = second.dir().root().join("jobs").join(job.as_str());
     let mut aside = folder.read_dir_utf8().unwrap().flatten();
     let aside = aside.find(|entry| entry.file_name().starts_with("unshared-")).unwrap();

@@ -34,7 +34,7 @@ fn lines_of(program: NativeProgram, directory: &str) -> Vec<Json> {
         NativeProgram::Codex => vec![
             json!({ "type": "session_meta", "payload": { "id": NATIVE_ID, "cwd": directory,
                 "originator": "heeler" } }),
-            json!({ "type": "response_item", "payload": said(directory) }),
+            json!({ "type": "response_item", "payload": { "content": [said(directory)] } }),
             json!({ "type": "turn_context", "payload": { "cwd": directory, "model": "m" } }),
         ],
         NativeProgram::Qwen => vec![
