@@ -25,26 +25,45 @@ pub(crate) fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> 
     Ok(())
 }
 
+/// Returns a command without the variables that describe xtask itself.
+///
+/// `cargo run` sets variables such as `CARGO_PKG_NAME` for the program that it starts. The build
+/// scripts of some dependencies (ring) depend on them, so a cargo that inherits them would compile
+/// these crates, and all that need them, again: once for xtask, and once for a person's own cargo.
+pub(crate) fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(describes_xtask) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn describes_xtask(variable: &str) -> bool {
+    variable.starts_with("CARGO_PKG_") || variable.starts_with("CARGO_MANIFEST_")
+}
+
 /// Runs a command to its end; its output is inherited.
-pub(crate) fn run(command: &[&str], env: &[(&str, &str)]) -> Result<()> {
-    eprintln!("$ {}", command.join(" "));
-    let (program, args) = command.split_first().context("empty command")?;
-    let status = Command::new(program)
+pub(crate) fn run(words: &[&str], env: &[(&str, &str)]) -> Result<()> {
+    eprintln!("$ {}", words.join(" "));
+    let (program, args) = words.split_first().context("empty command")?;
+    let status = command(program)
         .args(args)
         .envs(env.iter().copied())
         .stdin(Stdio::null())
         .status()
         .with_context(|| format!("cannot start {program}"))?;
     if !status.success() {
-        bail!("`{}` ended with {status}", command.join(" "));
+        bail!("`{}` ended with {status}", words.join(" "));
     }
     Ok(())
 }
 
 /// Returns true if a command can be run and succeeds; its output is dropped.
-pub(crate) fn succeeds(command: &[&str]) -> bool {
-    let Some((program, args)) = command.split_first() else { return false };
-    Command::new(program)
+pub(crate) fn succeeds(words: &[&str]) -> bool {
+    let Some((program, args)) = words.split_first() else { return false };
+    command(program)
         .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

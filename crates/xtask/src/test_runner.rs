@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::shell::command;
+
 /// Time after which a test is killed and fails. Generous, for slow and busy machines.
 const TEST_TIME_MAX: Duration = Duration::from_secs(1800);
 
@@ -173,7 +175,7 @@ fn run_side_by_side(tests: Vec<TestCase<'_>>, threads: usize) -> Vec<String> {
 }
 
 fn build_binaries(targets: &[&str]) -> Result<Vec<TestBinary>> {
-    let output = Command::new("cargo")
+    let output = command("cargo")
         .args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"])
         .args(targets)
         .stderr(Stdio::inherit())
