@@ -13,7 +13,7 @@ use crate::build_context::{BuildContext, BuildStream};
 use crate::engine_http::{EngineError, EngineHttp, broken};
 use crate::engine_reply::{
     ContainerImage, ContainerState, CreatedReply, EngineFacts, EngineKind, ImageReply, InfoReply,
-    InspectReply, ListReply, ListedContainer, VersionReply, WaitReply,
+    InspectReply, ListReply, ListedContainer, WaitReply,
 };
 
 /// Newest API version that is used, and the oldest that has everything.
@@ -58,36 +58,34 @@ pub struct ContainerEngine {
     /// Prefix of all paths, such as `/v1.41`.
     prefix: String,
     kind: EngineKind,
-    version: String,
 }
 
 impl ContainerEngine {
-    /// Asks the engine for its version, and chooses one of the API.
+    /// Asks the engine for its version of the API, and chooses one.
     pub async fn connect(socket: &Utf8Path) -> Result<ContainerEngine, EngineError> {
         let http = EngineHttp::new(socket);
-        let attempt = "tell its version";
-        let reply = http.request(Method::GET, "/version", None, attempt).await?;
-        let version: VersionReply = parse(&reply.body, attempt)?;
-        let minor = choose_api_minor(&version.api_version)?;
-        Ok(ContainerEngine {
-            http,
-            prefix: format!("/v1.{minor}"),
-            kind: version.kind(),
-            version: version.version,
-        })
+        // Docker starts its helper programs before it replies to `/version`, which takes 7 ms.
+        let reply = http.request(Method::GET, "/_ping", None, "reply to a ping").await?;
+        let header = |name: &str| reply.headers.get(name).and_then(|value| value.to_str().ok());
+        let minor = choose_api_minor(header("API-Version").unwrap_or("none"))?;
+        let kind = match header("Libpod-API-Version") {
+            Some(_) => EngineKind::Podman,
+            None => EngineKind::Docker,
+        };
+        Ok(ContainerEngine { http, prefix: format!("/v1.{minor}"), kind })
     }
 
     pub async fn facts(&self) -> Result<EngineFacts, EngineError> {
         let info: InfoReply = self.get("/info", "tell its properties").await?;
         Ok(EngineFacts {
             kind: self.kind,
-            version: self.version.clone(),
             is_rootless: info.has_option("rootless"),
             remaps_users: info.has_option("userns"),
             // Podman has no process that could end its containers.
             survives_restart: self.kind == EngineKind::Podman || info.live_restore_enabled,
             limits_memory: info.memory_limit,
             limits_processes: info.pids_limit,
+            version: info.server_version,
         })
     }
 

@@ -8,7 +8,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::{Method, Request, StatusCode};
+use hyper::http::response;
+use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -78,6 +79,7 @@ impl EngineError {
 /// Reply of an engine.
 #[derive(Debug)]
 pub(crate) struct EngineReply {
+    pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
@@ -102,12 +104,12 @@ impl EngineHttp {
         attempt: &str,
     ) -> Result<EngineReply, EngineError> {
         let content = Full::new(Bytes::from(body.map(Json::to_string).unwrap_or_default()));
-        let (status, mut body, _connection) =
+        let (head, mut body, _connection) =
             self.send((method, path), (content, JSON_TYPE), attempt).await?;
         let bytes = read_reply(&mut body, attempt).await?;
-        match status.is_success() || status == StatusCode::NOT_MODIFIED {
-            true => Ok(EngineReply { body: bytes }),
-            false => Err(refusal(status, &bytes, attempt)),
+        match head.status.is_success() || head.status == StatusCode::NOT_MODIFIED {
+            true => Ok(EngineReply { headers: head.headers, body: bytes }),
+            false => Err(refusal(head.status, &bytes, attempt)),
         }
     }
 
@@ -119,10 +121,10 @@ impl EngineHttp {
         attempt: &str,
         on_part: &mut dyn FnMut(&[u8]),
     ) -> Result<(), EngineError> {
-        let (status, mut body, _connection) =
+        let (head, mut body, _connection) =
             self.send((Method::POST, path), (context, TAR_TYPE), attempt).await?;
-        if !status.is_success() {
-            return Err(refusal(status, &read_reply(&mut body, attempt).await?, attempt));
+        if !head.status.is_success() {
+            return Err(refusal(head.status, &read_reply(&mut body, attempt).await?, attempt));
         }
         while let Some(part) = next_part(&mut body, attempt).await? {
             on_part(&part);
@@ -135,7 +137,7 @@ impl EngineHttp {
         (method, path): (Method, &str),
         (content, content_type): (B, &str),
         attempt: &str,
-    ) -> Result<(StatusCode, Incoming, AbortOnDropHandle<()>), EngineError>
+    ) -> Result<(response::Parts, Incoming, AbortOnDropHandle<()>), EngineError>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -161,7 +163,7 @@ impl EngineHttp {
         let at_most = if content_type == TAR_TYPE { PART_TIME_MAX } else { REPLY_TIME_MAX };
         let reply = in_time(at_most, sender.send_request(request), attempt).await?;
         let (head, body) = reply.map_err(broken)?.into_parts();
-        Ok((head.status, body, connection))
+        Ok((head, body, connection))
     }
 }
 

@@ -64,35 +64,10 @@ pub struct ListedContainer {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct VersionReply {
-    #[serde(default)]
-    pub(crate) version: String,
-    pub(crate) api_version: String,
-    #[serde(default)]
-    pub(crate) components: Vec<VersionComponent>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct VersionComponent {
-    #[serde(default)]
-    pub(crate) name: String,
-}
-
-impl VersionReply {
-    pub(crate) fn kind(&self) -> EngineKind {
-        match self.components.iter().any(|part| part.name.contains("Podman")) {
-            true => EngineKind::Podman,
-            false => EngineKind::Docker,
-        }
-    }
-}
-
-#[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[derive(Default)]
 pub(crate) struct InfoReply {
+    pub(crate) server_version: String,
     pub(crate) security_options: Option<Vec<String>>,
     pub(crate) live_restore_enabled: bool,
     pub(crate) memory_limit: bool,

@@ -45,14 +45,14 @@ impl FakeEngine {
     }
 }
 
-const VERSION: (&str, &str) = ("200 OK", r#"{"Version":"29.1","ApiVersion":"1.52"}"#);
+const PING: (&str, &str) = ("200 OK\r\nApi-Version: 1.52", "OK");
 
 /// Connects and makes one call, which gets this reply; returns its result and the request line.
 fn call<T, F: Future<Output = Result<T, EngineError>>>(
     reply: (&str, &str),
     call: impl FnOnce(ContainerEngine) -> F,
 ) -> (Result<T, String>, String) {
-    let fake = FakeEngine::start(&[VERSION, reply]);
+    let fake = FakeEngine::start(&[PING, reply]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let result = runtime.block_on(async {
         let engine = ContainerEngine::connect(&fake.socket()).await.unwrap();
@@ -68,6 +68,21 @@ fn the_api_version_is_negotiated() {
     assert_eq!(choose_api_minor("1.99").unwrap(), API_MINOR_MAX);
     for old in ["1.39", "2.0", "", "1.x"] {
         assert!(choose_api_minor(old).unwrap_err().to_string().contains("1.40"), "{old}");
+    }
+}
+
+#[test]
+fn podman_is_recognized_and_an_old_engine_is_refused() {
+    let connect = |head: &str| {
+        let fake = FakeEngine::start(&[(head, "OK")]);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(ContainerEngine::connect(&fake.socket()))
+    };
+    let podman = connect("200 OK\r\nApi-Version: 1.41\r\nLibpod-API-Version: 4.3.1").unwrap();
+    assert_eq!((podman.kind, podman.prefix.as_str()), (EngineKind::Podman, "/v1.41"));
+    assert_eq!(connect("200 OK\r\nApi-Version: 1.43").unwrap().kind, EngineKind::Docker);
+    for old in ["200 OK\r\nApi-Version: 1.24", "200 OK"] {
+        assert!(connect(old).unwrap_err().to_string().contains("is needed"), "{old}");
     }
 }
 
@@ -105,7 +120,7 @@ fn what_does_not_exist_is_no_failure_and_a_refusal_names_the_reason() {
 fn a_container_that_is_being_removed_is_awaited() {
     let busy = ("409 Conflict", r#"{"message":"removal is in progress"}"#);
     for end in [("200 OK", r#"{"StatusCode":0}"#), ("404 Not Found", r#"{"message":"gone"}"#)] {
-        let fake = FakeEngine::start(&[VERSION, busy, end]);
+        let fake = FakeEngine::start(&[PING, busy, end]);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime
             .block_on(async {
