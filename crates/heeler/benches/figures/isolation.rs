@@ -115,7 +115,7 @@ fn claude_figures(bench: &Bench) -> [Figure; 2] {
     let fleets = fleets(bench, "isolation-claude", |_, sandbox| {
         let agent = json!({
             "name": "lead", "runtime": "sdk", "claude_path": claude(), "setting_sources": [],
-            "working_directory": "work", "sandbox": sandbox == "true", "prompt": "Say hello.",
+            "working_directory": "work", "sandbox": sandbox == "true", "default_prompt": "Say hello.",
         });
         json!({ "agents": [agent] }).to_string()
     });
