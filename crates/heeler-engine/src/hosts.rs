@@ -10,6 +10,7 @@ mod hint_flag;
 mod host_message;
 mod leader_duty;
 mod lease_renewal;
+mod session_mover;
 mod shipped_run;
 mod silent_hosts;
 mod standby;

@@ -12,7 +12,7 @@ use heeler_transcript::resolve_inside;
 use crate::db::DatabaseError;
 use crate::db::database_error::failed;
 use crate::db::postgres::{PostgresConnection, quote};
-use crate::hex::hex;
+use crate::hex::{from_hex, hex};
 use crate::host_link::HostLink;
 use crate::host_row::{flag, number, text};
 use crate::layout::StateDir;
@@ -333,11 +333,6 @@ impl HostLink {
         );
         self.query("remove files that all hosts have", &sql).map(drop)
     }
-}
-
-fn from_hex(text: &str) -> Vec<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).map_or(0, |digit| digit as u8);
-    text.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
 #[cfg(test)]

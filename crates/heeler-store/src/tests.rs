@@ -6,6 +6,7 @@ mod daemon;
 mod database;
 mod fail_overs;
 mod host_records;
+mod host_session_moves;
 mod hostile;
 mod lists;
 mod locks;

@@ -272,6 +272,26 @@ fn add_to_draft(path: &Utf8Path, part: &ReceivedPart) -> Result<(), CopyFault> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| disk(&error))
 }
 
+/// Appends to the copy of a transcript what it lacks of whole lines that begin at an offset.
+pub(super) fn append_missing_lines(
+    path: &Utf8Path,
+    start: u64,
+    bytes: Vec<u8>,
+) -> Result<(), String> {
+    let part = ReceivedPart {
+        number: 0,
+        host: String::new(),
+        path: String::new(),
+        start,
+        bytes,
+        is_last: false,
+        takes_over: false,
+    };
+    append_part(path, &part).map_err(|fault| match fault {
+        CopyFault::Disk(why) | CopyFault::Other(why) => why,
+    })
+}
+
 fn append_part(path: &Utf8Path, part: &ReceivedPart) -> Result<(), CopyFault> {
     if missing_bytes(path, part)?.is_empty() {
         return Ok(());

@@ -24,6 +24,7 @@ use super::host_message::{
     QUESTIONS_REPORT, QuestionsReport,
 };
 use super::lease_renewal::{read_lease_key, renew_lease};
+use super::session_mover::SessionMover;
 use super::silent_hosts::SilentHosts;
 use crate::command::{
     DaemonCommandError, DaemonCommandErrorKind, DispatcherStoppedError, IdempotencyKey,
@@ -31,7 +32,9 @@ use crate::command::{
 use crate::daemon_handle::DaemonHandle;
 use crate::daemon_open::DaemonOpenError;
 use crate::dispatch_input::{DispatchInput, RunExit};
+use crate::fault::{self, FaultPoint};
 use crate::fleet::{EngineContext, StateOpenError};
+use crate::fleet_monitor::FleetMonitor;
 use crate::run_questions::RunQuestionFiles;
 
 /// Time after which a report is given to the dispatcher again if its commit failed.
@@ -68,11 +71,12 @@ impl LeaderDuty {
         fleet: EngineContext,
         instance: String,
         facts: HostFacts,
-        dispatcher: DaemonHandle,
+        (dispatcher, monitor): (DaemonHandle, FleetMonitor),
     ) -> Result<LeaderDuty, DaemonOpenError> {
         let (events, received) = sync_channel(DUTY_EVENTS_MAX);
         let answers = events.clone();
         let dir = fleet.dir.clone();
+        let mover = SessionMover::start(fleet.clone(), monitor).map_err(DaemonOpenError::Thread)?;
         let mut duty = DutyThread {
             fleet,
             instance,
@@ -82,6 +86,7 @@ impl LeaderDuty {
             hint: HintFlag::default(),
             link: None,
             shipper: FileShipper::start(dir.clone()).map_err(DaemonOpenError::Thread)?,
+            mover,
             _copier: FileCopier::start(dir).map_err(DaemonOpenError::Thread)?,
             commits: None,
             silent_hosts: SilentHosts::default(),
@@ -124,6 +129,7 @@ struct DutyThread {
     /// `None` while the server cannot be reached.
     link: Option<HostLink>,
     shipper: FileShipper,
+    mover: SessionMover,
     _copier: FileCopier,
     /// Number of commits when the runs of this host were looked at.
     commits: Option<i64>,
@@ -223,6 +229,14 @@ impl DutyThread {
         if let Some(runs) = self.silent_hosts.find(link).map_err(failed)? {
             // If the dispatcher has ended, the next leader finds them.
             let _ended = self.dispatcher.send_input(DispatchInput::LeasesOver(runs));
+        }
+        if pulse.moves > 0 {
+            self.mover.wake();
+        }
+        if pulse.due_moves > 0 {
+            fault::reach(FaultPoint::MoveReported);
+            // If the dispatcher has ended, the next leader does it.
+            let _ended = self.dispatcher.send_input(DispatchInput::MovesDue);
         }
         if pulse.open_commands > 0 && self.executing.len() < COMMANDS_MAX {
             let taken = link.take_commands(&self.instance).map_err(failed)?;

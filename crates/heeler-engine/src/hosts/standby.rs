@@ -31,6 +31,7 @@ use super::host_message::{
     BEAT_PAUSE, ForwardedCommand, QUESTIONS_REPORT, QuestionsReport, STANDBY_BEAT_INTERVAL,
 };
 use super::lease_renewal::{read_lease_key, renew_lease};
+use super::session_mover::SessionMover;
 use crate::caller::Caller;
 use crate::cancel;
 use crate::chat::SaidMessageResult;
@@ -98,6 +99,7 @@ pub struct StandbyDaemon {
     executor: EffectExecutor,
     watchdog: Option<RunnerWatchdog>,
     shipper: FileShipper,
+    mover: SessionMover,
     _copier: FileCopier,
     link: Option<HostLink>,
     pulse: FleetPulse,
@@ -156,6 +158,8 @@ impl StandbyDaemon {
         let watchdog = RunnerWatchdog::start(fleet.clone(), silence_max, live)
             .map_err(DaemonOpenError::Thread)?;
         let shipper = FileShipper::start(fleet.dir.clone()).map_err(DaemonOpenError::Thread)?;
+        let mover =
+            SessionMover::start(fleet.clone(), monitor.clone()).map_err(DaemonOpenError::Thread)?;
         let copier = FileCopier::start(fleet.dir.clone()).map_err(DaemonOpenError::Thread)?;
         Ok(StandbyDaemon {
             fleet,
@@ -169,6 +173,7 @@ impl StandbyDaemon {
             executor,
             watchdog: Some(watchdog),
             shipper,
+            mover,
             _copier: copier,
             link: Some(link),
             pulse: FleetPulse::default(),
@@ -324,6 +329,9 @@ impl StandbyDaemon {
         }
         for input in std::mem::take(&mut self.unsent) {
             self.report(input);
+        }
+        if self.pulse.moves > 0 {
+            self.mover.wake();
         }
         if self.pulse.messages > 0 {
             self.deliver_messages();

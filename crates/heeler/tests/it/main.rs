@@ -62,6 +62,7 @@ mod hooks;
 mod host_failover;
 mod host_files;
 mod host_messages;
+mod host_moves;
 mod host_operation;
 mod host_packages;
 mod host_partition;
