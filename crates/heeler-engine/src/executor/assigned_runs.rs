@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use heeler_model::run::{ErrorClass, ResultSigningKey, file};
 use heeler_model::{RunId, error_chain};
-use heeler_store::{HostLink, StoreReader, is_run_alive};
+use heeler_store::{HostLink, RunRecord, StoreReader, is_run_alive};
 
 use super::preparation::resolve_request;
 use super::{ExecutorContext, FailedLaunch, SETTLE_RETRY_DELAY};
@@ -33,6 +33,8 @@ impl ExecutorContext {
         if self.fleet.dir.host().is_none() {
             return false;
         }
+        // Before its record is read: a run that is being started is claimed already, and has no spec yet.
+        let Some(claim) = self.limits.assigned_runs.claim(run) else { return true };
         let found = self.read_assigned_run(run);
         let assigned = match found {
             Ok(None) => return false,
@@ -42,8 +44,6 @@ impl ExecutorContext {
                 return true;
             }
         };
-        // It is being started already.
-        let Some(claim) = self.limits.assigned_runs.claim(run) else { return true };
         let shared = Arc::clone(self);
         // A clone may be missing, which takes long.
         self.cloners.submit(move || {
@@ -90,8 +90,7 @@ impl ExecutorContext {
         let (term, prepared) = prepared;
         let keys = prepared.as_ref().ok().map(|(begun, _)| begun);
         if !self.claim_run(run, term, keys)? {
-            tracing::warn!(%run, "a run was taken from this host before it was started");
-            return Ok(());
+            return self.check_refused_claim(run);
         }
         fault::reach(FaultPoint::RunClaimed);
         match prepared {
@@ -136,6 +135,20 @@ impl ExecutorContext {
         }
         let begun = assigned.start(reader, &self.fleet.dir, &request);
         Ok((begun.map_err(|error| error_chain(&error))?, request))
+    }
+
+    /// Handles the refusal of a claim. An error means that the run is still this host's: the server may have executed
+    /// an earlier claim after the end of its connection. Then the run has no runner, and ends as not started.
+    fn check_refused_claim(&self, run: RunId) -> Result<(), String> {
+        let reader = self.readers.reader().map_err(|error| error_chain(&error))?;
+        let record = reader.run(run).map_err(|error| error_chain(&error))?;
+        let is_own =
+            |record: &RunRecord| !record.committed && !record.is_elsewhere(&self.fleet.dir);
+        if record.as_ref().is_some_and(is_own) {
+            return Err("an earlier claim of it was executed late".to_owned());
+        }
+        tracing::warn!(%run, "a run was taken from this host before it was started");
+        Ok(())
     }
 
     /// Claims a run on record. Returns false if it does not wait for this host any more.
