@@ -7,6 +7,7 @@
 //! job and every workflow run has ended.
 
 mod database;
+mod hosts;
 mod invariants;
 mod journal;
 mod workflows;
@@ -30,6 +31,7 @@ use crate::timetable::tests::every;
 use crate::workflow::simulation::random_workflow;
 use crate::{ExitReason, JobStatus, SessionMode};
 use database::{SimulatedDatabase, SimulatedScheduleRow, StoredFacts};
+use hosts::UnsentStep;
 use invariants::{check_invariants, check_rows};
 use journal::SimulatedWorkflowRun;
 use workflows::SimulatedCommit;
@@ -68,6 +70,8 @@ struct FleetSimulation {
     workflows: Vec<Arc<Workflow>>,
     /// Workflow runs that have ended.
     ended_runs: u64,
+    /// Steps of the present transaction, if it is sent over a network. Otherwise each step is stored at once.
+    unsent: Option<Vec<UnsentStep>>,
     /// False while the fleet drains: runs succeed and nothing new arrives.
     is_wild: bool,
     events: u64,
@@ -96,26 +100,37 @@ impl FleetSimulation {
         let now = "2026-03-28T22:00:00Z".parse().unwrap();
         let rules = Arc::new(random_rules(&mut random));
         let database = SimulatedDatabase::default();
-        let state = database.load(Arc::clone(&rules), now);
         let workflows = (0..WORKFLOWS).map(|_| Arc::new(random_workflow(&mut random))).collect();
-        let mut simulation = FleetSimulation {
-            random,
+        let mut simulation = FleetSimulation::of_database(database, rules, workflows, now);
+        simulation.random = random;
+        simulation.add_schedules();
+        simulation
+    }
+
+    /// Creates a daemon that has just started.
+    fn of_database(
+        database: SimulatedDatabase,
+        rules: Arc<FleetRules>,
+        workflows: Vec<Arc<Workflow>>,
+        now: Timestamp,
+    ) -> FleetSimulation {
+        FleetSimulation {
+            random: fastrand::Rng::with_seed(0),
             now,
+            state: database.load(Arc::clone(&rules), now),
             rules,
             database,
-            state,
             preparing: Vec::new(),
             live: BTreeMap::new(),
             unlaunched: Vec::new(),
             new_workflow_run: None,
             workflows,
             ended_runs: 0,
+            unsent: None,
             is_wild: true,
             events: 0,
             number: 0,
-        };
-        simulation.add_schedules();
-        simulation
+        }
     }
 
     fn run(&mut self) {
@@ -196,6 +211,20 @@ impl FleetSimulation {
             let step = self.state.step(FleetEvent::Workflow { run: &run, event }, self.now);
             self.collect_changes(step, &mut commit);
         }
+        let budget = budget_of(decision.as_ref());
+        if let Some(unsent) = &mut self.unsent {
+            unsent.push(UnsentStep {
+                changes: commit.changes,
+                effects: commit.effects,
+                now: self.now,
+                budget,
+                uses_persistent_session,
+                result: result.cloned(),
+                new_workflow_run: self.new_workflow_run.take(),
+                run_change: None,
+            });
+            return decision;
+        }
         if self.is_wild && self.random.u32(0..200) == 0 {
             // The commit fails, or the daemon dies before it. Preparations survive only the former.
             match self.random.bool() {
@@ -204,10 +233,6 @@ impl FleetSimulation {
             }
             return None;
         }
-        let budget = match &decision {
-            Some(JobDecision::Started { budget }) => *budget,
-            _ => None,
-        };
         let new_workflow_run = self.new_workflow_run.take();
         for change in commit.changes {
             self.check_start(&change);
@@ -263,17 +288,22 @@ impl FleetSimulation {
     }
 
     fn tick(&mut self) {
+        self.follow_day();
+        self.fire_schedules();
+        self.continue_workflows();
+        self.step(FleetEvent::TimePassed);
+        let preparations_max = self.random.usize(1..6);
+        self.step(FleetEvent::StartsAllowed { preparations_max });
+    }
+
+    /// Notes the day of the clock, as each turn of the dispatcher does first.
+    fn follow_day(&mut self) {
         let day = self.rules.day_of(self.now);
         if day != self.state.ledger().day() {
             let spent = self.database.spending.iter().filter(|((_, of), _)| *of == day);
             let spent = spent.map(|((agent, _), micros)| (agent.clone(), *micros)).collect();
             self.step(FleetEvent::DayChanged { day, spent });
         }
-        self.fire_schedules();
-        self.continue_workflows();
-        self.step(FleetEvent::TimePassed);
-        let preparations_max = self.random.usize(1..6);
-        self.step(FleetEvent::StartsAllowed { preparations_max });
     }
 
     fn fire_schedules(&mut self) {
@@ -361,7 +391,9 @@ impl FleetSimulation {
         }
         let place = self.random.usize(0..self.live.len());
         let run = *self.live.keys().nth(place).unwrap();
-        let result = self.random_result(run);
+        let row = &self.database.runs[&run];
+        let (of, budget) = ((run, row.job.clone()), row.budget);
+        let result = random_result(&mut self.random, self.is_wild, of, budget, self.now);
         self.end_run(run, result);
     }
 
@@ -394,61 +426,6 @@ impl FleetSimulation {
             self.step_with(FleetEvent::RunEnded(facts), Some(&result));
         }
         self.live.remove(&run);
-    }
-
-    fn random_result(&mut self, run: RunId) -> RunResult {
-        let row = &self.database.runs[&run];
-        let session = SessionEnd {
-            id: "0199a1b2-0000-7000-8000-000000000000".parse().unwrap(),
-            log: "sessions/s.jsonl".into(),
-            messages: 2,
-            tokens: 10,
-            resumable: true,
-            own: None,
-        };
-        let budget = row.budget.unwrap_or(2_000_000);
-        let cost = self.random.i64(0..=budget) as f64 / 1e6;
-        let base = RunResult {
-            end: RunEnd::Finished,
-            exit_reason: ExitReason::Success,
-            error: None,
-            cost: RunCost { usd: Some(cost), ..RunCost::default() },
-            session: Some(session),
-            output: OUTPUTS[self.random.usize(0..OUTPUTS.len())].map(str::to_owned),
-            ..RunResult::never_started(run, row.job.clone(), "", self.now)
-        };
-        let failed = |class: ErrorClass, base: RunResult| RunResult {
-            exit_reason: ExitReason::Error,
-            error: Some(RunError::new(class, "no")),
-            ..base
-        };
-        match self.random.u32(0..20) {
-            _ if !self.is_wild => base,
-            0..=2 => RunResult {
-                end: RunEnd::Interrupted,
-                cost: RunCost::default(),
-                ..failed(ErrorClass::Interrupted, base)
-            },
-            3..=4 => failed(ErrorClass::Network, base),
-            5 => failed(ErrorClass::AgentFailed, base),
-            6 => {
-                let resets_at = self.now.checked_add(Duration::from_secs(900)).ok();
-                let error = RunError::new(ErrorClass::RateLimited, "usage limit");
-                RunResult {
-                    error: Some(RunError { resets_at, ..error }),
-                    ..failed(ErrorClass::RateLimited, base)
-                }
-            }
-            9 => {
-                // A success whose agent reports that it used up the limit.
-                let resets_at = self.now.checked_add(Duration::from_secs(600)).ok();
-                let is_used_up = self.random.bool();
-                RunResult { usage_limit: Some(UsageLimitState { is_used_up, resets_at }), ..base }
-            }
-            7 => RunResult { end: RunEnd::SessionBusy, ..failed(ErrorClass::SessionBusy, base) },
-            8 => RunResult::never_started(run, base.job, "no memory", self.now),
-            _ => base,
-        }
     }
 
     fn cancel_random_job(&mut self) {
@@ -507,6 +484,75 @@ impl FleetSimulation {
         };
         assert_eq!(reservation.run, *run);
         invariants::check_reservation(&self.database, &self.rules, reservation);
+    }
+}
+
+/// Returns the budget of a run that a decision starts.
+fn budget_of(decision: Option<&JobDecision>) -> Option<i64> {
+    match decision {
+        Some(JobDecision::Started { budget }) => *budget,
+        _ => None,
+    }
+}
+
+/// Draws the result of a run.
+fn random_result(
+    random: &mut fastrand::Rng,
+    is_wild: bool,
+    (run, job): (RunId, JobId),
+    budget: Option<i64>,
+    now: Timestamp,
+) -> RunResult {
+    let session = SessionEnd {
+        id: "0199a1b2-0000-7000-8000-000000000000".parse().unwrap(),
+        log: "sessions/s.jsonl".into(),
+        messages: 2,
+        tokens: 10,
+        resumable: true,
+        own: None,
+    };
+    let budget = budget.unwrap_or(2_000_000);
+    let cost = random.i64(0..=budget) as f64 / 1e6;
+    let base = RunResult {
+        end: RunEnd::Finished,
+        exit_reason: ExitReason::Success,
+        error: None,
+        cost: RunCost { usd: Some(cost), ..RunCost::default() },
+        session: Some(session),
+        output: OUTPUTS[random.usize(0..OUTPUTS.len())].map(str::to_owned),
+        ..RunResult::never_started(run, job, "", now)
+    };
+    let failed = |class: ErrorClass, base: RunResult| RunResult {
+        exit_reason: ExitReason::Error,
+        error: Some(RunError::new(class, "no")),
+        ..base
+    };
+    match random.u32(0..20) {
+        _ if !is_wild => base,
+        0..=2 => RunResult {
+            end: RunEnd::Interrupted,
+            cost: RunCost::default(),
+            ..failed(ErrorClass::Interrupted, base)
+        },
+        3..=4 => failed(ErrorClass::Network, base),
+        5 => failed(ErrorClass::AgentFailed, base),
+        6 => {
+            let resets_at = now.checked_add(Duration::from_secs(900)).ok();
+            let error = RunError::new(ErrorClass::RateLimited, "usage limit");
+            RunResult {
+                error: Some(RunError { resets_at, ..error }),
+                ..failed(ErrorClass::RateLimited, base)
+            }
+        }
+        9 => {
+            // A success whose agent reports that it used up the limit.
+            let resets_at = now.checked_add(Duration::from_secs(600)).ok();
+            let is_used_up = random.bool();
+            RunResult { usage_limit: Some(UsageLimitState { is_used_up, resets_at }), ..base }
+        }
+        7 => RunResult { end: RunEnd::SessionBusy, ..failed(ErrorClass::SessionBusy, base) },
+        8 => RunResult::never_started(run, base.job, "no memory", now),
+        _ => base,
     }
 }
 

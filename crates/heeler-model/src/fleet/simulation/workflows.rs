@@ -69,7 +69,7 @@ impl FleetSimulation {
     }
 
     /// Answers a question as a person would, who only sees what is stored.
-    fn answer_gate(&mut self) {
+    pub(super) fn answer_gate(&mut self) {
         let runs = self.database.workflow_runs.iter().filter(|(_, row)| !row.status.is_final());
         let open: Vec<(WorkflowRunId, JournalEntry)> = runs
             .flat_map(|(id, row)| row.open_gates().map(|entry| (id.clone(), entry.clone())))
