@@ -134,7 +134,13 @@ impl Daemon {
         let leader_duty = match (host, store.writer_instance()) {
             (Some(facts), Some(instance)) => {
                 let instance = instance.to_owned();
-                Some(LeaderDuty::start(fleet.clone(), instance, facts, handle.clone())?)
+                Some(LeaderDuty::start(
+                    fleet.clone(),
+                    instance,
+                    facts,
+                    handle.clone(),
+                    outlook.clone(),
+                )?)
             }
             _ => None,
         };

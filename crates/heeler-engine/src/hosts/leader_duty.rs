@@ -16,6 +16,7 @@ use heeler_store::{
     HostReportRow, HostState, StoreOpenError,
 };
 
+use super::file_archiver::{FileArchiver, RecordedPolicy};
 use super::file_copier::FileCopier;
 use super::file_shipper::FileShipper;
 use super::hint_flag::HintFlag;
@@ -24,6 +25,7 @@ use super::host_message::{
     QUESTIONS_REPORT, QuestionsReport,
 };
 use super::lease_renewal::{read_lease_key, renew_lease};
+use super::object_archive::ObjectArchive;
 use super::silent_hosts::SilentHosts;
 use crate::command::{
     DaemonCommandError, DaemonCommandErrorKind, DispatcherStoppedError, IdempotencyKey,
@@ -32,6 +34,7 @@ use crate::daemon_handle::DaemonHandle;
 use crate::daemon_open::DaemonOpenError;
 use crate::dispatch_input::{DispatchInput, RunExit};
 use crate::fleet::{EngineContext, StateOpenError};
+use crate::fleet_monitor::FleetMonitor;
 use crate::run_questions::RunQuestionFiles;
 
 /// Time after which a report is given to the dispatcher again if its commit failed.
@@ -69,10 +72,13 @@ impl LeaderDuty {
         instance: String,
         facts: HostFacts,
         dispatcher: DaemonHandle,
+        monitor: FleetMonitor,
     ) -> Result<LeaderDuty, DaemonOpenError> {
         let (events, received) = sync_channel(DUTY_EVENTS_MAX);
         let answers = events.clone();
         let dir = fleet.dir.clone();
+        let (lead, objects) = (instance.clone(), ObjectArchive { monitor, now: fleet.now });
+        let policy = RecordedPolicy::default();
         let mut duty = DutyThread {
             fleet,
             instance,
@@ -82,7 +88,10 @@ impl LeaderDuty {
             hint: HintFlag::default(),
             link: None,
             shipper: FileShipper::start(dir.clone()).map_err(DaemonOpenError::Thread)?,
-            _copier: FileCopier::start(dir).map_err(DaemonOpenError::Thread)?,
+            _copier: FileCopier::start(dir.clone(), objects.clone(), policy.clone())
+                .map_err(DaemonOpenError::Thread)?,
+            _archiver: FileArchiver::start(dir, Some(lead), objects, policy)
+                .map_err(DaemonOpenError::Thread)?,
             commits: None,
             silent_hosts: SilentHosts::default(),
             executing: HashSet::new(),
@@ -125,6 +134,7 @@ struct DutyThread {
     link: Option<HostLink>,
     shipper: FileShipper,
     _copier: FileCopier,
+    _archiver: FileArchiver,
     /// Number of commits when the runs of this host were looked at.
     commits: Option<i64>,
     silent_hosts: SilentHosts,

@@ -24,6 +24,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use self::pending_commands::PendingCommands;
+use super::file_archiver::{FileArchiver, RecordedPolicy};
 use super::file_copier::FileCopier;
 use super::file_shipper::FileShipper;
 use super::hint_flag::HintFlag;
@@ -31,6 +32,7 @@ use super::host_message::{
     BEAT_PAUSE, ForwardedCommand, QUESTIONS_REPORT, QuestionsReport, STANDBY_BEAT_INTERVAL,
 };
 use super::lease_renewal::{read_lease_key, renew_lease};
+use super::object_archive::ObjectArchive;
 use crate::caller::Caller;
 use crate::cancel;
 use crate::chat::SaidMessageResult;
@@ -99,6 +101,7 @@ pub struct StandbyDaemon {
     watchdog: Option<RunnerWatchdog>,
     shipper: FileShipper,
     _copier: FileCopier,
+    _archiver: FileArchiver,
     link: Option<HostLink>,
     pulse: FleetPulse,
     commands: PendingCommands,
@@ -156,7 +159,12 @@ impl StandbyDaemon {
         let watchdog = RunnerWatchdog::start(fleet.clone(), silence_max, live)
             .map_err(DaemonOpenError::Thread)?;
         let shipper = FileShipper::start(fleet.dir.clone()).map_err(DaemonOpenError::Thread)?;
-        let copier = FileCopier::start(fleet.dir.clone()).map_err(DaemonOpenError::Thread)?;
+        let policy = RecordedPolicy::default();
+        let objects = ObjectArchive { monitor: monitor.clone(), now: fleet.now };
+        let copier = FileCopier::start(fleet.dir.clone(), objects.clone(), policy.clone())
+            .map_err(DaemonOpenError::Thread)?;
+        let archiver = FileArchiver::start(fleet.dir.clone(), None, objects, policy)
+            .map_err(DaemonOpenError::Thread)?;
         Ok(StandbyDaemon {
             fleet,
             load,
@@ -170,6 +178,7 @@ impl StandbyDaemon {
             watchdog: Some(watchdog),
             shipper,
             _copier: copier,
+            _archiver: archiver,
             link: Some(link),
             pulse: FleetPulse::default(),
             commands: PendingCommands::default(),

@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use clap::{Args, Subcommand};
 use heeler_engine::{DaemonCommand, HostDrain};
 use heeler_query::hosts::{clock_text, host_role, label_text, load_text};
-use heeler_store::{HostLink, HostRecord, StoreReader};
+use heeler_store::{ArchiveFault, HostLink, HostRecord, StoreReader};
 use serde_json::{Value, json};
 
 use crate::context::CommandContext;
@@ -27,7 +27,8 @@ const SHOW: &str = "Examples:
   heeler host show alpha
   heeler host show alpha --json
 
-Results of the host that were refused are listed, newest first. Exit codes: 0 shown, 4 no such host.";
+Results of the host that were refused are listed, newest first, and files that it could not archive, or not take from the
+archive. Exit codes: 0 shown, 4 no such host.";
 
 /// Help footer of `host drain`.
 const DRAIN: &str = "Examples:
@@ -182,8 +183,10 @@ fn show(context: &CommandContext, args: &HostShowArgs) -> CommandResult {
     let host = find(context, &args.host)?;
     let reader = StoreReader::open(&context.dir()?)?;
     let refused = reader.refused_results(&host.name).map_err(anyhow::Error::from)?;
+    let faults = reader.archive_faults(Some(&host.name)).map_err(anyhow::Error::from)?;
     if args.json {
-        return Ok(output::print_json(&json!({ "host": host, "refused": refused }))?);
+        let shown = json!({ "host": host, "refused": refused, "archiveFaults": faults });
+        return Ok(output::print_json(&shown)?);
     }
     let lines = [
         ("host", host.name.clone()),
@@ -205,6 +208,10 @@ fn show(context: &CommandContext, args: &HostShowArgs) -> CommandResult {
     for refused in refused {
         let (run, at, reason) = (refused.run, refused.refused_at, refused.reason);
         let line = format!("refused result of run {run} at {at}: {reason}");
+        output::print_line(output::one_line(&line))?;
+    }
+    for ArchiveFault { path, reason, .. } in faults {
+        let line = format!("fault of the file archive at {path}: {reason}");
         output::print_line(output::one_line(&line))?;
     }
     Ok(())

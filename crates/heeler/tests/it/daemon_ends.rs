@@ -99,6 +99,9 @@ fn every_point_apart_has_a_test_here() {
         &[FaultPoint::BeforeClaim, FaultPoint::RunClaimed],
         &[FaultPoint::PartShipped, FaultPoint::PartCopied],
         &[FaultPoint::BeforeShipping, FaultPoint::FilesShipped],
+        // In `host_archive`.
+        &[FaultPoint::ArchiveChunkStored, FaultPoint::ArchiveStored, FaultPoint::ArchiveRecorded],
+        &[FaultPoint::ArchiveFetched, FaultPoint::ArchiveCopied],
     ]
     .concat();
     assert_eq!(here, FaultPoint::APART);
