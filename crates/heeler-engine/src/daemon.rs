@@ -134,13 +134,8 @@ impl Daemon {
         let leader_duty = match (host, store.writer_instance()) {
             (Some(facts), Some(instance)) => {
                 let instance = instance.to_owned();
-                Some(LeaderDuty::start(
-                    fleet.clone(),
-                    instance,
-                    facts,
-                    handle.clone(),
-                    outlook.clone(),
-                )?)
+                let dispatcher = (handle.clone(), outlook.clone());
+                Some(LeaderDuty::start(fleet.clone(), instance, facts, dispatcher)?)
             }
             _ => None,
         };

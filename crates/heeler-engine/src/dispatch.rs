@@ -326,6 +326,7 @@ impl Dispatcher {
                 self.hold_starts_on_full_disk(&gone.result);
                 Some((DispatchEvent::RunEnded(gone), None))
             }
+            DispatchInput::MovesDue => Some((DispatchEvent::MovesDue, None)),
             DispatchInput::LeasesOver(runs) => Some((DispatchEvent::LeasesOver(runs), None)),
             DispatchInput::HookOutcome(outcome) => {
                 Some((DispatchEvent::HookOutcome(outcome), None))

@@ -108,6 +108,8 @@ pub(crate) enum DispatchInput {
     HookOutcome(HookOutcome),
     /// Runs of hosts that were silent for longer than the lease of the run.
     LeasesOver(Vec<RunId>),
+    /// Moves of sessions have been done by their hosts, or are late.
+    MovesDue,
     /// Another host has the lead, or the database lacks commits of this process.
     LeadLost,
     /// The leader may have given a run to this host, or the lead away.

@@ -142,6 +142,16 @@ apart: {
     PartShipped = "part-shipped",
     /// A part of another host's file is copied; that is not on record.
     PartCopied = "part-copied",
+    /// A part of a session that moves to another host is shipped; there may be more.
+    MovePartShipped = "move-part-shipped",
+    /// All parts of a session that moves to another host are shipped; that is not on record.
+    MovePacked = "move-packed",
+    /// A session that moves to this host is fetched; nothing of it is placed.
+    MoveFetched = "move-fetched",
+    /// A session that moves to this host is placed; that is not on record.
+    MovePlaced = "move-placed",
+    /// A host has placed a session; the leader has not recorded that the session is there.
+    MoveReported = "move-reported",
     /// Nothing of a run's files is shipped to the other hosts.
     BeforeShipping = "before-shipping",
     /// The files of a run are shipped to their end; that is not on record.

@@ -13,6 +13,7 @@ mod host_message;
 mod leader_duty;
 mod lease_renewal;
 mod object_archive;
+mod session_mover;
 mod shipped_run;
 mod silent_hosts;
 mod standby;

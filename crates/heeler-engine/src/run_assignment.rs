@@ -3,12 +3,12 @@
 //! No secret is in the record. The host resolves the request from its own config and environment, and
 //! makes the keys of the run. Start at [`assign_run`] and [`AssignedRun::read`].
 
-use heeler_model::placement::RunPlacement;
+use heeler_model::placement::{HostCandidate, RunPlacement};
 use heeler_model::run::{ResultPublicKey, RunLimits, SessionPlan};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentSessionId, JobRequest, RunId, Session};
 use heeler_store::{
-    ASSIGNED_RUN, DatabaseError, RunRecord, StateDatabase, StateDir, StoreTransaction,
+    ASSIGNED_RUN, DatabaseError, HostRecord, RunRecord, StateDatabase, StateDir, StoreTransaction,
 };
 use serde::{Deserialize, Serialize};
 
@@ -122,6 +122,20 @@ impl AssignedRun {
             granted_hosts,
             kept_rules: run_start::kept_rules(db, request)?,
         })
+    }
+}
+
+/// Returns a host on record as the placement sees it. `own` is the host that leads.
+pub(crate) fn host_candidate(host: &HostRecord, own: Option<&str>) -> HostCandidate {
+    HostCandidate {
+        name: host.name.clone(),
+        is_alive: host.is_alive,
+        is_drained: host.drained_by.is_some(),
+        // Only the leader decides.
+        is_leader: own == Some(host.name.as_str()),
+        labels: host.labels.clone(),
+        runs: u32::try_from(host.runs).unwrap_or(u32::MAX),
+        max_concurrent: host.max_concurrent,
     }
 }
 

@@ -53,6 +53,14 @@ pub enum SessionOperation {
         /// Agent to assign the session to. Default: the agent with the same name as at the export.
         agent: Option<String>,
     },
+    /// Move the files of a session to another host.
+    Move {
+        session: SessionId,
+        /// Name of the host.
+        to: String,
+    },
+    /// Give up the move of a session, which stays where it is.
+    CancelMove { session: SessionId },
     /// Move sessions to the trash that have expired or ended.
     Cleanup {
         /// Only sessions that were last used before this time.

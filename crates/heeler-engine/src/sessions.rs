@@ -9,26 +9,28 @@ mod errors;
 mod expiry;
 mod fork;
 mod forked_job;
+mod moving;
 mod removal;
 mod worktree;
 
 use camino::Utf8Path;
-use heeler_model::{Session, SessionId};
+use heeler_model::SessionId;
 use heeler_store::{StoreReader, StoreTransaction};
 use jiff::Timestamp;
 
 use crate::command::{CommandReply, DaemonCommandError};
 use crate::dispatch_failure::DispatchFailure;
 use crate::fleet::EngineContext;
-use crate::session_operation::{NATIVE_ORIGIN, SessionOperation};
+use crate::session_operation::SessionOperation;
 use crate::setup::DaemonSetup;
 use errors::internal_error;
 
 pub(crate) use expiry::{EXPIRED_MAX, expire_sessions};
 pub(crate) use forked_job::{find_forked_job, has_row};
+pub(crate) use moving::{SessionPackError, pack_session, place_session, settle_moves};
 pub use removal::{CLEANUP_MAX, CleanupPlan, plan_cleanup};
 pub(crate) use removal::{SessionMoveLocks, sync_session_files};
-pub(crate) use worktree::{is_worktree_missing, recreate_worktree};
+pub(crate) use worktree::{has_own_directory, is_worktree_missing, recreate_worktree};
 
 /// A prepared session operation, ready to be committed.
 #[derive(Debug)]
@@ -38,6 +40,8 @@ pub(crate) enum SessionChange {
     Cleanup(Vec<SessionId>),
     Restore(SessionId),
     Adopt(Box<adoption::SessionAdoption>),
+    Move(Box<moving::SessionMoveOrder>),
+    CancelMove(SessionId),
 }
 
 /// Checks an operation and creates its files, to which nothing refers yet.
@@ -73,6 +77,11 @@ pub(crate) fn prepare_change(
             let taken = adoption::import_bundle(fleet, setup, &reader, &file, agent.as_deref())?;
             Ok(SessionChange::Adopt(Box::new(taken)))
         }
+        SessionOperation::Move { session, to } => {
+            let order = moving::prepare_move(fleet, setup, &reader, &session, to)?;
+            Ok(SessionChange::Move(Box::new(order)))
+        }
+        SessionOperation::CancelMove { session } => Ok(SessionChange::CancelMove(session)),
         SessionOperation::Cleanup { before } => {
             let now = (fleet.now)();
             // Whether each one may be deleted is checked in the transaction.
@@ -99,12 +108,9 @@ pub(crate) fn commit_change(
         SessionChange::Cleanup(sessions) => removal::clean_up(tx, home, sessions, by, now),
         SessionChange::Restore(session) => removal::restore_session(tx, session),
         SessionChange::Adopt(taken) => adoption::commit_adoption(tx, taken, by),
+        SessionChange::Move(order) => moving::begin_move(tx, order, by),
+        SessionChange::CancelMove(session) => moving::cancel_move(tx, session, by),
     }
-}
-
-/// Returns true if a session uses its own directory, regardless of its agent's working directory.
-pub(crate) fn has_own_directory(session: &Session) -> bool {
-    session.workspace.is_some() || session.origin.as_deref() == Some(NATIVE_ORIGIN)
 }
 
 #[cfg(test)]

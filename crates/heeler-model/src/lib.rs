@@ -45,6 +45,7 @@ pub mod schedule_rule;
 mod session;
 pub mod session_choice;
 pub mod session_expiry;
+pub mod session_move;
 mod text;
 mod time;
 pub mod timetable;

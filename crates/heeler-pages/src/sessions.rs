@@ -242,6 +242,7 @@ fn facts(frame: &PageFrame, session: &SessionDetails, total: u64) -> Markup {
             @if !item.jobs.is_empty() { dt { "Jobs" } dd { (jobs(item)) } }
             @if let Some(folder) = &item.working_directory { dt { "Working directory" } dd.mono { (visible_line(folder)) } }
             @if let Some(folder) = &item.workspace { dt { "Worktree" } dd.mono { (visible_line(folder)) } }
+            @if let Some(host) = &session.host { dt { "Host" } dd { (visible_line(host)) @if let Some(moved) = session.last_move.as_ref().filter(|it| it.seconds_left.is_some()) { ", moves to " (visible_line(&moved.target)) } } }
             @if let Some(channel) = &item.channel_id { dt { "Channel" } dd { (isolated_text(channel)) } }
             @if let Some(command) = &session.resume_command {
                 dt { "Resume in a terminal" }

@@ -37,6 +37,7 @@ pub mod rows;
 pub mod schedules;
 pub mod search;
 pub mod session_holder;
+pub mod session_moves;
 pub mod sessions;
 mod unpublished_views;
 pub mod workers;

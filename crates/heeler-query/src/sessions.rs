@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::session_moves::SessionMoveSummary;
 use crate::{FleetReader, QueryContext, QueryError, enum_schemas};
 
 /// Maximum number of ancestors that a tree adds to a page.
@@ -172,6 +173,12 @@ pub struct SessionDetails {
     pub continued_by: Vec<String>,
     /// Shell command that continues the session without Heeler.
     pub resume_command: Option<String>,
+    /// Host that has its files, in a fleet with several hosts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Its last move to another host.
+    #[serde(rename = "move", skip_serializing_if = "Option::is_none")]
+    pub last_move: Option<SessionMoveSummary>,
     /// True for a fork that has not started yet; it copies its history when it starts.
     #[serde(skip)]
     pub is_unbegun: bool,
@@ -400,6 +407,8 @@ impl FleetReader {
         let forks = reader.forks_of(&session.id)?;
         let continued_by = reader.continuations_of(&session.id, CONTINUATIONS_MAX)?;
         let title = session_title(&reader, &session)?;
+        let host = session_host(&reader, &session)?;
+        let moved = reader.session_move(&session.id)?;
         // The reader goes back to the pool before files are examined.
         drop(reader);
         Ok(SessionDetails {
@@ -408,6 +417,8 @@ impl FleetReader {
             forks: forks.iter().map(|fork| fork.id.to_string()).collect(),
             continued_by: continued_by.iter().map(ToString::to_string).collect(),
             resume_command: resume_command(&known, &session),
+            host,
+            last_move: moved.as_ref().map(SessionMoveSummary::from),
             is_unbegun: session.fork.is_some(),
         })
     }
@@ -472,6 +483,15 @@ impl FleetReader {
         let log = self.dir().session_log_path(known.home.as_deref(), session);
         log.filter(|log| log.is_file())
     }
+}
+
+/// Returns the host that has the files of a session; `None` in a fleet with one machine.
+fn session_host(reader: &StoreReader, session: &Session) -> Result<Option<String>, QueryError> {
+    let Some(native) = &session.agent_session_id else { return Ok(None) };
+    if reader.hosts()?.is_empty() {
+        return Ok(None);
+    }
+    Ok(reader.session_host(native)?)
 }
 
 /// Parses a complete native session ID.

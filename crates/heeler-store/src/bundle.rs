@@ -29,7 +29,8 @@ use crate::history;
 use crate::native::PortableNativeSession;
 
 pub use install::{
-    BundleDestination, BundleInstallError, IMPORTED_ORIGIN, InstalledBundle, install_bundle,
+    BundleDestination, BundleInstallError, IMPORTED_ORIGIN, InstalledBundle, PlacedNativeSession,
+    install_bundle, place_native_session,
 };
 pub use read::{BundleOpenError, SessionBundle, open};
 

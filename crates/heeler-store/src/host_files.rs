@@ -13,7 +13,7 @@ use crate::db::DatabaseError;
 use crate::db::database_error::failed;
 use crate::db::postgres::{PostgresConnection, quote};
 use crate::file_archive::HAS_ARCHIVE;
-use crate::hex::hex;
+use crate::hex::{from_hex, hex};
 use crate::host_link::HostLink;
 use crate::host_row::{flag, number, text};
 use crate::layout::StateDir;
@@ -356,11 +356,6 @@ impl HostLink {
         );
         self.query("remove files that all hosts have", &sql).map(drop)
     }
-}
-
-pub(crate) fn from_hex(text: &str) -> Vec<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).map_or(0, |digit| digit as u8);
-    text.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use crate::layout::StateDir;
 use crate::lead_lease::{LeadLease, boot_time};
 use crate::run_message_table::{CREATE_MESSAGES, open_messages_of};
 use crate::server_store;
+use crate::session_move_table::{CREATE_MOVES, DUE_MOVE, moves_of};
 use crate::store_location::HostIdentity;
 
 /// Most bytes of a command or report.
@@ -76,6 +77,7 @@ const IS_CREATED: &str = "SELECT EXISTS (SELECT 1 FROM pg_attribute WHERE \
     attrelid = to_regclass('hosts') AND attname = 'lease_key' AND NOT attisdropped) \
     AND to_regclass('unshipped_runs') IS NOT NULL \
     AND to_regclass('run_messages') IS NOT NULL \
+    AND to_regclass('session_move_parts') IS NOT NULL \
     AND to_regclass('archive_policy') IS NOT NULL, to_regclass('runs') IS NOT NULL";
 
 /// State of the fleet at a sign of life.
@@ -99,6 +101,10 @@ pub struct FleetPulse {
     pub reports: i64,
     /// Messages that wait for this host.
     pub messages: i64,
+    /// Moves of sessions in which this host has something to do.
+    pub moves: i64,
+    /// Moves of sessions that the leader is to look at.
+    pub due_moves: i64,
     /// Target of the records, if they were moved away.
     pub moved_to: Option<String>,
     /// Time since the start of the machine before the sign of life was sent; `None` if the fleet does not have this
@@ -175,7 +181,7 @@ impl HostLink {
             let runs = if flag(found, 1) { ADD_OPEN_RUNS } else { "" };
             let create = format!(
                 "SELECT pg_advisory_xact_lock({CREATE_LOCK}); {CREATE}; {CREATE_FILES}; \
-                 {CREATE_REFUSALS}; {CREATE_MESSAGES}; {CREATE_ARCHIVE}; {runs}"
+                 {CREATE_REFUSALS}; {CREATE_MESSAGES}; {CREATE_MOVES}; {CREATE_ARCHIVE}; {runs}"
             );
             link.conn().simple_query(&create).map_err(refused)?;
         }
@@ -322,6 +328,7 @@ impl HostLink {
         let sent_at = boot_time();
         let (name, id) = (quote(self.host.name.as_str()), quote(&self.host.id));
         let (seconds, messages) = (HOST_LEASE.as_secs(), open_messages_of(self.host_name()));
+        let moves = moves_of(self.host_name());
         // The count changes nothing. It makes the server lock the host's row before the writer's row, as
         // a commit that changes a host does.
         let renewal = match lead {
@@ -346,7 +353,9 @@ impl HostLink {
              (SELECT COUNT(*) FROM host_reports), moved_to, \
              GREATEST(CAST(EXTRACT(EPOCH FROM lease_until - clock_timestamp()) * 1000 AS BIGINT), 0), \
              (SELECT COUNT(*) FROM run_messages WHERE {messages}), \
-             EXISTS (SELECT 1 FROM seen) FROM store_writer",
+             EXISTS (SELECT 1 FROM seen), \
+             (SELECT COUNT(*) FROM session_moves WHERE {moves}), \
+             (SELECT COUNT(*) FROM session_moves WHERE {DUE_MOVE}) FROM store_writer",
             state.as_str()
         );
         let rows = self.query("give a sign of life", &sql)?;
@@ -362,6 +371,8 @@ impl HostLink {
             open_commands: number(row, 5),
             reports: number(row, 6),
             messages: number(row, 9),
+            moves: number(row, 11),
+            due_moves: number(row, 12),
             moved_to: text(row, 7),
             contact: flag(row, 10).then_some(Duration::from_nanos(sent_at)),
         };

@@ -42,6 +42,8 @@ mod server_store;
 mod session_expiry;
 mod session_holder;
 pub mod session_lineage;
+mod session_move_table;
+mod session_moves;
 pub mod staging;
 mod state_file_keeper;
 mod store;
@@ -126,6 +128,11 @@ pub use sent_files::{SentFile, is_sent_file};
 pub use server_store::{fleet_at, holds_fleet};
 pub use session_expiry::expired_sessions;
 pub use session_holder::{SessionHolder, session_holder};
+pub use session_move_table::SESSION_MOVE_SECONDS_MAX;
+pub use session_moves::{
+    MOVE_PART_BYTES, NewSessionMove, SESSION_MOVE_BYTES_MAX, SessionMoveReport, SessionMoveRow,
+    ShippedBundle,
+};
 pub use state_file_keeper::StateFileKeeper;
 pub use store::{OpenedStore, Store, StoreOpenError};
 pub use store_location::{HostIdentity, PostgresLocation, StoreCredentials, set_store_credentials};

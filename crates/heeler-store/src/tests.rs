@@ -7,6 +7,7 @@ mod database;
 mod fail_overs;
 mod file_archives;
 mod host_records;
+mod host_session_moves;
 mod hostile;
 mod lists;
 mod locks;

@@ -20,6 +20,7 @@ use heeler_model::{
 };
 use jiff::Timestamp;
 use jiff::civil::Date;
+use uuid::Uuid;
 
 use crate::db::counters::CounterKind;
 use crate::db::database_error::failed;
@@ -34,6 +35,7 @@ use crate::db::{
 };
 use crate::host_files::add_unshipped_run;
 use crate::layout::StateDir;
+use crate::session_moves::{NewSessionMove, SessionMoveRow};
 use crate::views::PublishedView;
 
 /// The writer's transaction, as seen by one command. It dereferences to [`StateDatabase`];
@@ -396,6 +398,26 @@ impl<'c> StoreTransaction<'c> {
     ) -> Result<bool, DatabaseError> {
         // Named by its type: this method has the same name.
         StateDatabase::set_host_drained(self, host, by)
+    }
+
+    /// Records the move of a session, unless it has an open one.
+    pub fn begin_session_move(&mut self, new: &NewSessionMove<'_>) -> Result<(), DatabaseError> {
+        StateDatabase::begin_session_move(self, new)
+    }
+
+    /// Ends an open move: the session stays on its source.
+    pub fn end_session_move(&mut self, id: Uuid, reason: &str) -> Result<(), DatabaseError> {
+        StateDatabase::end_session_move(self, id, reason)
+    }
+
+    /// Records that a session is on the target of its move. Returns false if the target has not placed
+    /// it.
+    pub fn finish_session_move(
+        &mut self,
+        moved: &SessionMoveRow,
+        log: &str,
+    ) -> Result<bool, DatabaseError> {
+        StateDatabase::finish_session_move(self, moved, log)
     }
 
     /// Raises the term of a run: what its host sends from now on is refused.

@@ -33,6 +33,8 @@ pub(crate) enum DispatchEvent {
     RunEnded(Box<RunExit>),
     /// Give up runs whose hosts were silent for longer than the lease of the run.
     LeasesOver(Vec<RunId>),
+    /// Record the ends of moves of sessions.
+    MovesDue,
     /// A hook has finished.
     HookOutcome(HookOutcome),
     /// A run asked a question, or received an answer.

@@ -3,13 +3,14 @@
 //! Start at [`DispatchTransaction::place_request`].
 
 use heeler_config::HostChoice;
-use heeler_model::SessionMode;
 use heeler_model::placement::{HostCandidate, RunPlacement, SessionPlace, place_run};
 use heeler_model::session_choice::{SessionChoice, expiry_rule};
-use heeler_store::{DatabaseError, HostRecord};
+use heeler_model::{AgentSessionId, SessionMode};
+use heeler_store::DatabaseError;
 
 use super::transaction::DispatchTransaction;
 use crate::resolved_request::ResolvedJobRequest;
+use crate::run_assignment::host_candidate;
 use crate::run_start;
 
 impl DispatchTransaction<'_, '_> {
@@ -24,10 +25,16 @@ impl DispatchTransaction<'_, '_> {
             return Ok(None);
         }
         let hosts = self.tx.hosts()?;
-        let hosts: Vec<HostCandidate> = hosts.iter().map(|host| candidate(host, own)).collect();
+        let hosts: Vec<HostCandidate> =
+            hosts.iter().map(|host| host_candidate(host, own)).collect();
         // A person may have removed this host from the list while it was paused.
         if request.host_choice.is_none() && !hosts.iter().any(|host| host.is_leader) {
             return Ok(None);
+        }
+        if let Some((host, why)) = self.moving_session(request)? {
+            // The session is planned for the host that has it.
+            request.host = Some(RunPlacement { host, reason: why.clone() });
+            return Ok(Some(why));
         }
         let session = self.session_place(request, &hosts)?;
         let choice = request.host_choice.as_ref();
@@ -56,38 +63,49 @@ impl DispatchTransaction<'_, '_> {
         if !request.is_assigned {
             return Ok(None);
         }
-        let (id, is_required) = match &request.session {
-            SessionChoice::Fresh => return Ok(None),
+        let Some((id, is_required)) = self.used_session(request)? else { return Ok(None) };
+        let host = self.tx.session_host(&id)?;
+        // A run from before the fleet had several hosts has the name of its machine.
+        let host = host.filter(|host| hosts.iter().any(|known| known.name == *host));
+        Ok(host.map(|host| SessionPlace { host, is_required }))
+    }
+
+    /// Returns the session that the run would continue, and true if its caller named it.
+    fn used_session(
+        &self,
+        request: &ResolvedJobRequest,
+    ) -> Result<Option<(AgentSessionId, bool)>, DatabaseError> {
+        match &request.session {
+            SessionChoice::Fresh => Ok(None),
             SessionChoice::Given { id } | SessionChoice::Fork { source: id, .. } => {
-                (Some(id.clone()), true)
+                Ok(Some((id.clone(), true)))
             }
-            SessionChoice::Usual if request.rules.mode == SessionMode::FreshPerJob => {
-                return Ok(None);
-            }
+            SessionChoice::Usual if request.rules.mode == SessionMode::FreshPerJob => Ok(None),
             SessionChoice::Usual => {
                 let known = run_start::default_session(self.tx, request)?;
                 let is_used = |session: &heeler_model::Session| {
                     expiry_rule(session, &request.rules, self.now).is_none()
                 };
-                (known.filter(is_used).and_then(|session| session.agent_session_id), false)
+                let id = known.filter(is_used).and_then(|session| session.agent_session_id);
+                Ok(id.map(|id| (id, false)))
             }
-        };
-        let host = id.map(|id| self.tx.session_host(&id)).transpose()?.flatten();
-        // A run from before the fleet had several hosts has the name of its machine.
-        let host = host.filter(|host| hosts.iter().any(|known| known.name == *host));
-        Ok(host.map(|host| SessionPlace { host, is_required }))
+        }
     }
-}
 
-fn candidate(host: &HostRecord, own: Option<&str>) -> HostCandidate {
-    HostCandidate {
-        name: host.name.clone(),
-        is_alive: host.is_alive,
-        is_drained: host.drained_by.is_some(),
-        // Only the leader decides.
-        is_leader: own == Some(host.name.as_str()),
-        labels: host.labels.clone(),
-        runs: u32::try_from(host.runs).unwrap_or(u32::MAX),
-        max_concurrent: host.max_concurrent,
+    /// Returns the host of the session that the run would continue, and the reason to wait, if it is being
+    /// moved to another host.
+    fn moving_session(
+        &self,
+        request: &ResolvedJobRequest,
+    ) -> Result<Option<(String, String)>, DatabaseError> {
+        let Some((id, _)) = self.used_session(request)? else { return Ok(None) };
+        let moved = self.tx.native_session_move(&id)?.filter(|moved| moved.state.is_open());
+        Ok(moved.map(|moved| {
+            let why = format!(
+                "its session {} is being moved from host `{}` to `{}`",
+                moved.session, moved.source, moved.target
+            );
+            (moved.source, why)
+        }))
     }
 }

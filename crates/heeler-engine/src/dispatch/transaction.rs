@@ -63,6 +63,7 @@ impl DispatchTransaction<'_, '_> {
             DispatchEvent::JobPrepared(prepared) => self.apply_prepared_job(*prepared),
             DispatchEvent::RunEnded(gone) => Ok(self.record_run_exit(*gone).map(|()| None)?),
             DispatchEvent::LeasesOver(runs) => Ok(self.give_up_runs(&runs).map(|()| None)?),
+            DispatchEvent::MovesDue => Ok(sessions::settle_moves(self.tx).map(|()| None)?),
             DispatchEvent::HookOutcome(outcome) => {
                 Ok(outcome.record(self.tx, self.now).map(|()| None)?)
             }

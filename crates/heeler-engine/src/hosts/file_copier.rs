@@ -42,6 +42,9 @@ const STORE_PAUSE_MAX: Duration = Duration::from_secs(300);
 /// Interval at which parts that all hosts have are removed from the database.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Reason of [`CopyFault::NoBeginning`].
+const NO_BEGINNING: &str = "its beginning is not here";
+
 /// Event for the thread.
 enum CopierEvent {
     /// A host may have shipped a part.
@@ -323,7 +326,7 @@ fn copy_part(
         Ok(()) => return Ok(()),
         Err(CopyFault::Disk(why)) => return Err(why),
         Err(CopyFault::Other(why)) => why,
-        Err(CopyFault::NoBeginning) => "its beginning is not here".to_owned(),
+        Err(CopyFault::NoBeginning) => NO_BEGINNING.to_owned(),
     };
     tracing::warn!(%path, host = part.host, why, "a file is not copied");
     Ok(())
@@ -430,6 +433,27 @@ fn add_to_draft(path: &Utf8Path, part: &ReceivedPart) -> Result<(), CopyFault> {
     }
     std::fs::rename(&draft, path).map_err(|error| disk(&error))?;
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| disk(&error))
+}
+
+/// Appends to the copy of a transcript what it lacks of whole lines that begin at an offset.
+pub(super) fn append_missing_lines(
+    path: &Utf8Path,
+    start: u64,
+    bytes: Vec<u8>,
+) -> Result<(), String> {
+    let part = ReceivedPart {
+        number: 0,
+        host: String::new(),
+        path: String::new(),
+        start,
+        bytes,
+        is_last: false,
+        takes_over: false,
+    };
+    append_part(path, &part).map_err(|fault| match fault {
+        CopyFault::Disk(why) | CopyFault::Other(why) => why,
+        CopyFault::NoBeginning => NO_BEGINNING.to_owned(),
+    })
 }
 
 fn append_part(path: &Utf8Path, part: &ReceivedPart) -> Result<(), CopyFault> {

@@ -26,6 +26,7 @@ use super::host_message::{
 };
 use super::lease_renewal::{read_lease_key, renew_lease};
 use super::object_archive::ObjectArchive;
+use super::session_mover::SessionMover;
 use super::silent_hosts::SilentHosts;
 use crate::command::{
     DaemonCommandError, DaemonCommandErrorKind, DispatcherStoppedError, IdempotencyKey,
@@ -33,6 +34,7 @@ use crate::command::{
 use crate::daemon_handle::DaemonHandle;
 use crate::daemon_open::DaemonOpenError;
 use crate::dispatch_input::{DispatchInput, RunExit};
+use crate::fault::{self, FaultPoint};
 use crate::fleet::{EngineContext, StateOpenError};
 use crate::fleet_monitor::FleetMonitor;
 use crate::run_questions::RunQuestionFiles;
@@ -71,14 +73,15 @@ impl LeaderDuty {
         fleet: EngineContext,
         instance: String,
         facts: HostFacts,
-        dispatcher: DaemonHandle,
-        monitor: FleetMonitor,
+        (dispatcher, monitor): (DaemonHandle, FleetMonitor),
     ) -> Result<LeaderDuty, DaemonOpenError> {
         let (events, received) = sync_channel(DUTY_EVENTS_MAX);
         let answers = events.clone();
         let dir = fleet.dir.clone();
-        let (lead, objects) = (instance.clone(), ObjectArchive { monitor, now: fleet.now });
+        let (lead, now) = (instance.clone(), fleet.now);
+        let objects = ObjectArchive { monitor: monitor.clone(), now };
         let policy = RecordedPolicy::default();
+        let mover = SessionMover::start(fleet.clone(), monitor).map_err(DaemonOpenError::Thread)?;
         let mut duty = DutyThread {
             fleet,
             instance,
@@ -88,6 +91,7 @@ impl LeaderDuty {
             hint: HintFlag::default(),
             link: None,
             shipper: FileShipper::start(dir.clone()).map_err(DaemonOpenError::Thread)?,
+            mover,
             _copier: FileCopier::start(dir.clone(), objects.clone(), policy.clone())
                 .map_err(DaemonOpenError::Thread)?,
             _archiver: FileArchiver::start(dir, Some(lead), objects, policy)
@@ -133,6 +137,7 @@ struct DutyThread {
     /// `None` while the server cannot be reached.
     link: Option<HostLink>,
     shipper: FileShipper,
+    mover: SessionMover,
     _copier: FileCopier,
     _archiver: FileArchiver,
     /// Number of commits when the runs of this host were looked at.
@@ -233,6 +238,14 @@ impl DutyThread {
         if let Some(runs) = self.silent_hosts.find(link).map_err(failed)? {
             // If the dispatcher has ended, the next leader finds them.
             let _ended = self.dispatcher.send_input(DispatchInput::LeasesOver(runs));
+        }
+        if pulse.moves > 0 {
+            self.mover.wake();
+        }
+        if pulse.due_moves > 0 {
+            fault::reach(FaultPoint::MoveReported);
+            // If the dispatcher has ended, the next leader does it.
+            let _ended = self.dispatcher.send_input(DispatchInput::MovesDue);
         }
         if pulse.open_commands > 0 && self.executing.len() < COMMANDS_MAX {
             let taken = link.take_commands(&self.instance).map_err(failed)?;

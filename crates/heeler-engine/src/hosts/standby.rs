@@ -33,6 +33,7 @@ use super::host_message::{
 };
 use super::lease_renewal::{read_lease_key, renew_lease};
 use super::object_archive::ObjectArchive;
+use super::session_mover::SessionMover;
 use crate::caller::Caller;
 use crate::cancel;
 use crate::chat::SaidMessageResult;
@@ -100,6 +101,7 @@ pub struct StandbyDaemon {
     executor: EffectExecutor,
     watchdog: Option<RunnerWatchdog>,
     shipper: FileShipper,
+    mover: SessionMover,
     _copier: FileCopier,
     _archiver: FileArchiver,
     link: Option<HostLink>,
@@ -159,6 +161,8 @@ impl StandbyDaemon {
         let watchdog = RunnerWatchdog::start(fleet.clone(), silence_max, live)
             .map_err(DaemonOpenError::Thread)?;
         let shipper = FileShipper::start(fleet.dir.clone()).map_err(DaemonOpenError::Thread)?;
+        let mover =
+            SessionMover::start(fleet.clone(), monitor.clone()).map_err(DaemonOpenError::Thread)?;
         let policy = RecordedPolicy::default();
         let objects = ObjectArchive { monitor: monitor.clone(), now: fleet.now };
         let copier = FileCopier::start(fleet.dir.clone(), objects.clone(), policy.clone())
@@ -177,6 +181,7 @@ impl StandbyDaemon {
             executor,
             watchdog: Some(watchdog),
             shipper,
+            mover,
             _copier: copier,
             _archiver: archiver,
             link: Some(link),
@@ -333,6 +338,9 @@ impl StandbyDaemon {
         }
         for input in std::mem::take(&mut self.unsent) {
             self.report(input);
+        }
+        if self.pulse.moves > 0 {
+            self.mover.wake();
         }
         if self.pulse.messages > 0 {
             self.deliver_messages();

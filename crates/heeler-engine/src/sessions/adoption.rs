@@ -6,11 +6,13 @@
 
 use std::io;
 
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{AgentConfig, RuntimeType, find_known_agent};
 use heeler_model::{AgentSessionId, NativeSessionPosition, Session, SessionId, SessionStatus};
 use heeler_store::bundle::{self, BundleDestination};
-use heeler_store::native::{self, DisplayRedactor, NativeProgram, NativeRows, NativeSessionError};
+use heeler_store::native::{
+    self, DisplayRedactor, NativeFolder, NativeProgram, NativeRows, NativeSessionError,
+};
 use heeler_store::{StateDatabase, StateDir, StoreReader, StoreTransaction};
 use heeler_transcript::{OsDisk, create_folder, resolve_inside, write_new_file};
 
@@ -224,6 +226,45 @@ fn refuse_opened(
     }
 }
 
+/// Directory of an agent, and its native sessions.
+pub(super) struct NativePlaces {
+    /// Working directory, a real path.
+    pub(super) cwd: Utf8PathBuf,
+    projects: Option<Utf8PathBuf>,
+    folder: Option<NativeFolder>,
+}
+
+impl NativePlaces {
+    pub(super) fn of(
+        setup: &DaemonSetup,
+        agent: &AgentConfig,
+    ) -> Result<NativePlaces, DaemonCommandError> {
+        let directory = &agent.working_directory;
+        // The path is resolved as at a start, so that later runs find the same project folder.
+        let cwd = real_folder(directory).map_err(|error| {
+            DaemonCommandError::new(
+                DaemonCommandErrorKind::Usage,
+                format!("{} cannot work in {directory}: {error}", agent.name),
+            )
+        })?;
+        let given = environment::select_environment(agent, &setup.env)
+            .map_err(|error| internal_error(&error))?;
+        let environment = setup.fleet_environment();
+        let projects = environment.projects_folder(agent.runtime.kind(), &given.env, directory);
+        let variable = |name: &str| given.env.get(name).map(String::as_str);
+        let folder = own_program(agent).and_then(|it| it.folder(variable, directory));
+        Ok(NativePlaces { cwd, projects, folder })
+    }
+
+    pub(super) fn destination(&self) -> BundleDestination<'_> {
+        BundleDestination {
+            cwd: &self.cwd,
+            native_projects: self.projects.as_deref(),
+            native_folder: self.folder.as_ref(),
+        }
+    }
+}
+
 /// Writes the files of an exported session.
 pub(super) fn import_bundle(
     fleet: &EngineContext,
@@ -250,26 +291,8 @@ pub(super) fn import_bundle(
         let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
         return Err(refused.with_hint("--as names an agent with the same runtime"));
     }
-    let directory = &agent.working_directory;
-    // The path is resolved as at a start, so that later runs find the same project folder.
-    let cwd = real_folder(directory).map_err(|error| {
-        DaemonCommandError::new(
-            DaemonCommandErrorKind::Usage,
-            format!("{} cannot work in {directory}: {error}", agent.name),
-        )
-    })?;
-    let given = environment::select_environment(agent, &setup.env)
-        .map_err(|error| internal_error(&error))?;
-    let projects =
-        setup.fleet_environment().projects_folder(runtime, &given.env, &agent.working_directory);
-    let variable = |name: &str| given.env.get(name).map(String::as_str);
-    let folder = own_program(agent).and_then(|it| it.folder(variable, &agent.working_directory));
-    let destination = BundleDestination {
-        cwd: &cwd,
-        native_projects: projects.as_deref(),
-        native_folder: folder.as_ref(),
-    };
-    let placed = bundle::install_bundle(&fleet.dir, &bundle, &destination);
+    let places = NativePlaces::of(setup, agent)?;
+    let placed = bundle::install_bundle(&fleet.dir, &bundle, &places.destination());
     let placed = placed.map_err(|error| {
         DaemonCommandError::new(
             DaemonCommandErrorKind::NotAllowed,

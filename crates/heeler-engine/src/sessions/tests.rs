@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use heeler_model::SessionStatus;
+use heeler_model::{Session, SessionStatus};
 use heeler_workspace::{SnapshotName, SnapshotStore, WorkTree};
 use jiff::SignedDuration;
 

@@ -20,6 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::errors::internal_error;
 use crate::command::{DaemonCommandError, DaemonCommandErrorKind};
 use crate::fleet::EngineContext;
+use crate::session_operation::NATIVE_ORIGIN;
 
 /// Name of the snapshot that holds the last content of a removed worktree.
 const REMOVED_SNAPSHOT: &str = "removed";
@@ -34,6 +35,11 @@ pub(super) struct ForkWorktree {
     pub(super) top: Utf8PathBuf,
     /// Working directory of the agent in it.
     pub(super) directory: Utf8PathBuf,
+}
+
+/// Returns true if a session uses its own directory, regardless of its agent's working directory.
+pub(crate) fn has_own_directory(session: &Session) -> bool {
+    session.workspace.is_some() || session.origin.as_deref() == Some(NATIVE_ORIGIN)
 }
 
 /// Creates a worktree with the files as they were at a fork point.

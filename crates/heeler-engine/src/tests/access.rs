@@ -9,7 +9,9 @@ use super::daemon::RunningDaemon;
 use crate::command::{
     CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, DaemonMode, StopMode,
 };
-use crate::{AccessOperation, Caller, LOGIN_LIFETIME, LOGINS_MAX, LoginMethod, TOKENS_MAX};
+use crate::{
+    AccessOperation, Caller, LOGIN_LIFETIME, LOGINS_MAX, LoginMethod, SessionOperation, TOKENS_MAX,
+};
 
 const CONFIG: &str = "agents:\n  - {name: coder, runtime: scripted, script: [{say: hi}]}\n";
 
@@ -175,6 +177,25 @@ fn neither_an_agent_nor_somebody_unknown_changes_who_may_do_what() {
         assert_eq!(asked.unwrap_err().kind, DaemonCommandErrorKind::NotAllowed);
     }
     assert_eq!(place.reader().tokens().unwrap(), []);
+    running.stop(StopMode::KeepJobs);
+}
+
+#[test]
+fn only_a_person_moves_a_session_to_another_host() {
+    let place = EngineFixture::new("success");
+    let running = place.daemon(DaemonMode::Permanent, CONFIG);
+    let run = Caller::Run(RunId::mint(Timestamp::UNIX_EPOCH, [1; 10]));
+    for (by, expected) in [
+        (Caller::Unknown, DaemonCommandErrorKind::NotAllowed),
+        (run, DaemonCommandErrorKind::NotAllowed),
+        (Caller::Person, DaemonCommandErrorKind::NotFound),
+    ] {
+        let session = "sess-0000abcd".parse().unwrap();
+        let order = SessionOperation::Move { session, to: "beta".to_owned() };
+        let command = DaemonCommand::Session { order, by: "me".to_owned() };
+        let asked = running.handle.with_caller(by).send_and_wait(command);
+        assert_eq!(asked.unwrap_err().kind, expected, "{by:?}");
+    }
     running.stop(StopMode::KeepJobs);
 }
 

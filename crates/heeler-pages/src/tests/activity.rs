@@ -238,6 +238,8 @@ fn session(runtime: &str) -> SessionView {
         forks: Vec::new(),
         continued_by: Vec::new(),
         resume_command: None,
+        host: None,
+        last_move: None,
         is_unbegun: false,
     };
     SessionView { session, messages, holder: None }

@@ -5,7 +5,7 @@
 //! The caller then commits the session record. Start at [`install_bundle`].
 
 use std::fs::File;
-use std::io::{self, BufReader, Read as _};
+use std::io::{self, BufReader, Read as _, Write as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{NativeSessionPosition, Session, SessionStatus, project_slug};
@@ -67,6 +67,46 @@ pub struct InstalledBundle {
     pub native_path: Option<Utf8PathBuf>,
 }
 
+/// Native session of a session that moved to this host.
+#[derive(Debug)]
+pub struct PlacedNativeSession {
+    pub path: Utf8PathBuf,
+    /// End of Claude's native session file.
+    pub position: Option<NativeSessionPosition>,
+}
+
+/// Treatment of a file that exists already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ExistingFile {
+    /// It must have the same content.
+    Compare,
+    /// It may also be the beginning of the new one, which it becomes: the session was here before.
+    Continue,
+}
+
+/// Places the native session of a session that moves to this host. Returns `None` if the bundle has none
+/// of the agent's program.
+pub fn place_native_session(
+    bundle: &SessionBundle,
+    to: &BundleDestination<'_>,
+) -> Result<Option<PlacedNativeSession>, BundleInstallError> {
+    if let (Some(projects), Some(part), Some(sum), Some(id)) =
+        (to.native_projects, bundle.own_part, &bundle.sums.own, &bundle.session.agent_session_id)
+    {
+        // An agent that may write the folder of its program could have made a part of it a link.
+        let path = resolve_inside(projects, &format!("{}/{id}.jsonl", project_slug(to.cwd)))?;
+        put_part(bundle, (part, sum, OWN), &path, ExistingFile::Continue)?;
+        fault_point(&path)?;
+        let last = last_entry(&path)?;
+        let position =
+            last.map(|last| NativeSessionPosition { bytes: sum.bytes, last, hash: None });
+        return Ok(Some(PlacedNativeSession { path, position }));
+    }
+    let Some(folder) = to.native_folder else { return Ok(None) };
+    let placed = put_native_session(bundle, folder, to.cwd, ExistingFile::Continue)?;
+    Ok(placed.map(|path| PlacedNativeSession { path, position: None }))
+}
+
 /// Installs a session's transcript and native session.
 pub fn install_bundle(
     dir: &StateDir,
@@ -91,7 +131,7 @@ pub fn install_bundle(
         (to.native_projects, bundle.own_part, &bundle.sums.own)
     {
         let path = projects.join(project_slug(cwd)).join(format!("{id}.jsonl"));
-        put_part(bundle, part, sum, OWN, &path)?;
+        put_part(bundle, (part, sum, OWN), &path, ExistingFile::Compare)?;
         // The position of the import is Heeler's: later messages of the file are external.
         position = last_entry(&path)?.map(|last| NativeSessionPosition {
             bytes: sum.bytes,
@@ -102,9 +142,11 @@ pub fn install_bundle(
     }
     let own_bytes = native_path.as_ref().and(bundle.sums.own.as_ref()).map(|sum| sum.bytes);
     if let Some(folder) = to.native_folder {
-        native_path = native_path.or(put_native_session(bundle, folder, cwd)?);
+        native_path =
+            native_path.or(put_native_session(bundle, folder, cwd, ExistingFile::Compare)?);
     }
-    put_part(bundle, bundle.events_part, &bundle.sums.events, EVENTS, &log)?;
+    let events = (bundle.events_part, &bundle.sums.events, EVENTS);
+    put_part(bundle, events, &log, ExistingFile::Compare)?;
     fault_point(&log)?;
     let log_bytes = bundle.sums.events.bytes;
     let imported = ImportedBundleRecord { head: bundle.head.clone(), log_bytes, own_bytes };
@@ -136,6 +178,7 @@ fn put_native_session(
     bundle: &SessionBundle,
     folder: &NativeFolder,
     cwd: &Utf8Path,
+    existing: ExistingFile,
 ) -> Result<Option<Utf8PathBuf>, BundleInstallError> {
     let (Some(part), Some(sum)) = (bundle.native_part, &bundle.sums.native) else {
         return Ok(None);
@@ -150,14 +193,20 @@ fn put_native_session(
     // The messages follow this line.
     lines.line.clear();
     let placement = NativePlacement::of(folder, &header, cwd)?;
+    // The session was here before, so its description may be an earlier one.
+    let is_known =
+        existing == ExistingFile::Continue && untrusted_file::open(&placement.messages).is_ok();
     for (path, bytes) in &placement.first {
-        put(path, &mut bytes.as_slice(), bytes.len() as u64)?;
+        match is_known {
+            true => replace_file(&OsDisk, path, bytes)?,
+            false => put(path, &mut bytes.as_slice(), bytes.len() as u64, existing)?,
+        }
         fault_point(path)?;
     }
     let directory_move = DirectoryMove::new(&header, cwd);
     let growth = sum.lines.saturating_mul(directory_move.growth_max());
     lines.directory_move = Some(directory_move);
-    put(&placement.messages, &mut lines, sum.bytes.saturating_add(growth))?;
+    put(&placement.messages, &mut lines, sum.bytes.saturating_add(growth), existing)?;
     fault_point(&placement.messages)?;
     Ok(Some(placement.messages))
 }
@@ -165,22 +214,29 @@ fn put_native_session(
 /// Writes the file from which a part was made.
 fn put_part(
     bundle: &SessionBundle,
-    part: BundlePartLocation,
-    sum: &BundlePartChecksum,
-    name: &'static str,
+    (part, sum, name): (BundlePartLocation, &BundlePartChecksum, &'static str),
     path: &Utf8Path,
+    existing: ExistingFile,
 ) -> Result<(), BundleInstallError> {
     let failed = |source| DiskError { action: "place", path: path.to_owned(), source };
     let mut bytes = bundle.bytes(part, sum, name).map_err(failed)?;
     // The checksum of the part bounds the size, also if the bundle was changed since.
-    put(path, &mut bytes, sum.bytes)
+    put(path, &mut bytes, sum.bytes, existing)
 }
 
 /// Writes a file of at most `max` bytes, unless it exists.
-fn put(path: &Utf8Path, bytes: &mut dyn io::Read, max: u64) -> Result<(), BundleInstallError> {
+fn put(
+    path: &Utf8Path,
+    bytes: &mut dyn io::Read,
+    max: u64,
+    existing: ExistingFile,
+) -> Result<(), BundleInstallError> {
     // An interrupted import left the file complete, so an equal one is accepted.
     if path.symlink_metadata().is_ok() {
-        let there = untrusted_file::open(path).and_then(|there| is_same(there, bytes));
+        let there = untrusted_file::open(path).and_then(|there| match existing {
+            ExistingFile::Compare => is_same(there, bytes),
+            ExistingFile::Continue => continue_file(path, there, bytes, max),
+        });
         return match there {
             Ok(true) => Ok(()),
             Ok(false) => Err(BundleInstallError::Exists { path: path.to_owned() }),
@@ -216,6 +272,41 @@ fn is_same(there: File, bytes: &mut dyn io::Read) -> io::Result<bool> {
         }
         if found[..read] != expected[..read] {
             return Ok(false);
+        }
+    }
+}
+
+/// Appends what a file lacks of the bytes. Returns false if it has others. An interrupted call left a
+/// longer beginning, so it can be repeated.
+fn continue_file(
+    path: &Utf8Path,
+    there: File,
+    bytes: &mut dyn io::Read,
+    max: u64,
+) -> io::Result<bool> {
+    let mut there = BufReader::new(there);
+    let mut expected = vec![0; COMPARE_BLOCK_BYTES];
+    let mut found = Vec::with_capacity(COMPARE_BLOCK_BYTES);
+    let mut compared = 0;
+    loop {
+        let read = bytes.read(&mut expected)?;
+        if read == 0 {
+            return Ok(there.read(&mut [0])? == 0);
+        }
+        found.clear();
+        let same = there.by_ref().take(read as u64).read_to_end(&mut found)?;
+        if found != expected[..same] {
+            return Ok(false);
+        }
+        compared += same as u64;
+        if same < read {
+            let mut options = File::options();
+            let mut file = untrusted_file::open_with(options.append(true), path)?;
+            file.write_all(&expected[same..read])?;
+            let left = max.saturating_sub(compared + (read - same) as u64);
+            io::copy(&mut bytes.take(left), &mut file)?;
+            file.sync_all()?;
+            return Ok(true);
         }
     }
 }

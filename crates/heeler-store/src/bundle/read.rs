@@ -327,6 +327,11 @@ impl SessionBundle {
         Ok(())
     }
 
+    /// Returns Heeler's transcript of the session.
+    pub fn events(&self) -> io::Result<impl io::Read> {
+        self.bytes(self.events_part, &self.sums.events, EVENTS)
+    }
+
     /// Returns the bytes of the file from which a part was made. Reading fails at the end if they
     /// differ from the verified ones.
     pub(super) fn bytes(

@@ -362,3 +362,40 @@ proptest! {
         prop_assert!(at <= first || here.bundle(&bytes).is_err());
     }
 }
+
+#[test]
+fn a_session_that_comes_back_continues_its_earlier_file_and_no_other_one() {
+    let (there, here) = (BundleTestHost::new(), BundleTestHost::new());
+    let (log, own) = there.files(b"{\"type\":\"user\"}\n", OWN_FILE);
+    let bundle = here.bundle(&export(&session(), &log, Some(&own), &[])).unwrap();
+    let (projects, cwd) = (here.path("projects"), here.path("work"));
+    let place = || place_native_session(&bundle, &work_in(Some(&projects), &cwd));
+    let placed = place().unwrap().unwrap();
+    let position = placed.position.unwrap();
+    assert_eq!((position.bytes, position.last), (OWN_FILE.len() as u64, Uuid::from_u128(1)));
+    let content = || std::fs::read(&placed.path).unwrap();
+    assert_eq!(content(), OWN_FILE);
+    // It was here before, or an earlier attempt was interrupted.
+    for there in [0, 1, OWN_FILE.len() / 2, OWN_FILE.len()] {
+        std::fs::write(&placed.path, &OWN_FILE[..there]).unwrap();
+        place().unwrap().unwrap();
+        assert_eq!(content(), OWN_FILE, "{there} bytes were there");
+    }
+    let longer = [OWN_FILE, b"{\"type\":\"user\"}\n"].concat();
+    for other in [b"{\"type\":\"other\"}\n".to_vec(), longer] {
+        std::fs::write(&placed.path, &other).unwrap();
+        let error = place().unwrap_err();
+        assert!(error.to_string().contains("exists already and differs"), "{error}");
+        assert_eq!(content(), other);
+    }
+    // A folder of the agent is no way out.
+    let folder = placed.path.parent().unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+    std::fs::create_dir(here.path("outside")).unwrap();
+    std::os::unix::fs::symlink(here.path("outside"), folder).unwrap();
+    let error = place().unwrap_err();
+    assert!(error.to_string().contains("is a symbolic link"), "{error}");
+    assert_eq!(std::fs::read_dir(here.path("outside")).unwrap().count(), 0);
+    // An agent of a program without native sessions gets none.
+    assert!(place_native_session(&bundle, &work_in(None, &cwd)).unwrap().is_none());
+}

@@ -216,14 +216,26 @@ impl StateDatabase {
         Ok(term.unwrap_or(0))
     }
 
-    /// Returns the host on which a session was used last.
+    /// Returns the host that has the files of a session: the one of its last run, unless it was moved
+    /// since.
     pub fn session_host(&self, session: &AgentSessionId) -> Result<Option<String>, DatabaseError> {
+        let Some(run) = self.last_session_run(session)? else { return Ok(None) };
+        let moved = self.native_session_move(session)?;
+        let moved = moved.filter(|moved| moved.after_run == run.id.to_string());
+        Ok(Some(moved.map_or(run.host, |moved| moved.host().to_owned())))
+    }
+
+    /// Returns the last run of the newest job of a session.
+    pub fn last_session_run(
+        &self,
+        session: &AgentSessionId,
+    ) -> Result<Option<RunRecord>, DatabaseError> {
         let attempt = "find the host of a session";
         let job = query_first(&self.conn, SESSION_JOB, [session.as_str()], attempt, |row| {
             ColumnReader::new("executions", row).parsed::<JobId>()
         })?;
         let Some(job) = job else { return Ok(None) };
-        Ok(self.runs_of_job(&job)?.pop().map(|run| run.host))
+        Ok(self.runs_of_job(&job)?.pop())
     }
 
     /// Returns the amount spent by the runs of a job, in millionths of a dollar.

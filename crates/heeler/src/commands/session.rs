@@ -7,6 +7,7 @@ pub(crate) mod fork;
 pub(crate) mod herdctl;
 mod history;
 pub(crate) mod list;
+pub(crate) mod moving;
 pub(crate) mod native;
 pub(crate) mod removal;
 pub(crate) mod resume;
@@ -51,6 +52,9 @@ pub(crate) enum SessionCommand {
     /// Import a session file written by `session export`
     #[command(after_help = adopt::IMPORT)]
     Import(adopt::SessionImportArgs),
+    /// Move the files of a session to another host
+    #[command(after_help = moving::ABOUT)]
+    Move(moving::SessionMoveArgs),
     /// Move a session to the trash
     #[command(after_help = removal::DELETE)]
     Delete(removal::SessionDeleteArgs),
@@ -75,6 +79,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &SessionCommand) -> CommandResul
         SessionCommand::Export(args) => export::run(global, args),
         SessionCommand::Adopt(args) => adopt::adopt(global, args),
         SessionCommand::Import(args) => adopt::import(global, args),
+        SessionCommand::Move(args) => moving::run(global, args),
         SessionCommand::Delete(args) => removal::delete(global, args),
         SessionCommand::Restore(args) => removal::restore(global, args),
         SessionCommand::Cleanup(args) => removal::cleanup(global, args),

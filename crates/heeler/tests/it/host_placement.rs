@@ -33,7 +33,7 @@ fn herd(cluster: &PostgresCluster) -> Herd {
 
 /// Runs a command until it succeeds: a host may change its role just then.
 #[track_caller]
-fn json(herd: &Herd, args: &[&str]) -> Json {
+pub(crate) fn json(herd: &Herd, args: &[&str]) -> Json {
     wait_for(&format!("{args:?}"), || {
         let output = herd.command(args[0]).args(&args[1..]).arg("--json").output().unwrap();
         let is_done = output.status.success();
@@ -43,7 +43,7 @@ fn json(herd: &Herd, args: &[&str]) -> Json {
 
 /// Waits until `jobs why` of a job says this.
 #[track_caller]
-fn wait_for_reason(herd: &Herd, job: &JobId, expected: &str) {
+pub(crate) fn wait_for_reason(herd: &Herd, job: &JobId, expected: &str) {
     wait_for(&format!("the reason: {expected}"), || {
         let shown = json(herd, &["jobs", "why", job.as_str()]);
         shown["reason"].as_str().unwrap().contains(expected).then_some(())
@@ -59,7 +59,7 @@ fn place(herd: &Herd, job: &JobId) -> (String, String) {
 }
 
 #[track_caller]
-fn completes_on(herd: &Herd, job: &JobId, host: &str) -> String {
+pub(crate) fn completes_on(herd: &Herd, job: &JobId, host: &str) -> String {
     assert_eq!(herd.ends(job).head.status, JobStatus::Completed);
     let (on, reason) = place(herd, job);
     assert_eq!(on, host, "{reason}");

@@ -63,6 +63,7 @@ mod host_archive;
 mod host_failover;
 mod host_files;
 mod host_messages;
+mod host_moves;
 mod host_operation;
 mod host_packages;
 mod host_partition;

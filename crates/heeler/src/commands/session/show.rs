@@ -134,7 +134,9 @@ fn print(details: &SessionDetails) -> CommandResult {
     });
     let unbegun = details.is_unbegun.then_some("its history is copied when its first job starts");
     let text = |text: &Option<String>| text.as_deref().map(SafeText::from);
-    let fields: [(&str, Option<SafeText>); 21] = [
+    let moved = details.last_move.as_ref().filter(|moved| moved.seconds_left.is_some());
+    let moved = moved.map(|it| format!("to host {} ({})", it.target, it.state));
+    let fields: [(&str, Option<SafeText>); 23] = [
         ("session", Some(session.id.as_str().into())),
         ("native id", text(&session.agent_session_id)),
         ("agent", Some(session.agent_id.as_str().into())),
@@ -152,6 +154,8 @@ fn print(details: &SessionDetails) -> CommandResult {
         ("tokens", output::format_token_estimate(session.token_estimate)),
         ("directory", text(&session.working_directory)),
         ("workspace", text(&session.workspace)),
+        ("host", text(&details.host)),
+        ("moves", moved.map(SafeText::from)),
         ("runtime", Some(session.runtime.as_str().into()).filter(|_| !session.runtime.is_empty())),
         ("origin", text(&session.origin)),
         ("log", text(&details.log)),
