@@ -4,6 +4,7 @@
 //! [`FakeS3`].
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use axum::Router;
@@ -12,6 +13,7 @@ use axum::extract::State;
 use axum::http::request::Parts;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use futures_util::stream;
 use ring::{digest, hmac};
 
 use crate::fake_server::FakeServer;
@@ -213,5 +215,8 @@ fn refuse(status: u16, code: &str) -> Response {
 
 /// Returns an answer of which the connection ends before its body is complete.
 fn dropped() -> Response {
-    Response::builder().header("content-length", "1000").body(Body::empty()).unwrap()
+    let body: [io::Result<Bytes>; 2] =
+        [Ok(Bytes::from_static(b"<?xml")), Err(io::ErrorKind::ConnectionReset.into())];
+    let body = Body::from_stream(stream::iter(body));
+    Response::builder().header("content-length", "1000").body(body).unwrap()
 }
