@@ -56,11 +56,16 @@ pub(super) fn copy_archived(
     let note = &note;
     let copied = match &file.object {
         None => {
-            let read = move |number| chunk(link, file, number);
+            let read = move |number| {
+                objects.check_stop().map_err(note)?;
+                chunk(link, file, number)
+            };
             copy_file(dir, file, || Ok((0..file.chunks).map(read)))
         }
         Some(object) => copy_file(dir, file, || match objects.chunks(object) {
-            Ok(chunks) => Ok(chunks.map(move |chunk| chunk.map_err(note))),
+            Ok(chunks) => {
+                Ok(chunks.map(move |chunk| objects.check_stop().and(chunk).map_err(note)))
+            }
             Err(error) => Err(note(error)),
         }),
     };

@@ -158,7 +158,7 @@ impl ArchiverThread {
         if self.lead.is_none() {
             return recorded.filter(is_on);
         }
-        let setup = self.objects.monitor.setup();
+        let setup = self.objects.monitor().setup();
         let own = FileArchivePolicy::of_config(&setup.loaded.fleets.first()?.archive);
         // Without a record there is no archive.
         (is_on(&own) || recorded.as_ref().is_some_and(is_on)).then_some(own)

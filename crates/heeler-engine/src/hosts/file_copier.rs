@@ -55,6 +55,7 @@ enum CopierEvent {
 /// Handle to the thread.
 #[derive(Debug)]
 pub(super) struct FileCopier {
+    objects: ObjectArchive,
     events: SyncSender<CopierEvent>,
     thread: Option<JoinHandle<()>>,
 }
@@ -71,7 +72,7 @@ impl FileCopier {
         let mut copier = CopierThread {
             dir,
             link: None,
-            objects,
+            objects: objects.clone(),
             policy,
             store_fault: None,
             last: 0,
@@ -83,12 +84,13 @@ impl FileCopier {
         let thread = std::thread::Builder::new()
             .name("heeler-copy".to_owned())
             .spawn(move || copier.run(&received))?;
-        Ok(FileCopier { events, thread: Some(thread) })
+        Ok(FileCopier { objects, events, thread: Some(thread) })
     }
 }
 
 impl Drop for FileCopier {
     fn drop(&mut self) {
+        self.objects.stop();
         // The thread takes what is in the channel before, or has ended.
         let _ended = self.events.send(CopierEvent::Stop);
         if let Some(thread) = self.thread.take()

@@ -78,8 +78,7 @@ impl LeaderDuty {
         let (events, received) = sync_channel(DUTY_EVENTS_MAX);
         let answers = events.clone();
         let dir = fleet.dir.clone();
-        let (lead, now) = (instance.clone(), fleet.now);
-        let objects = ObjectArchive { monitor: monitor.clone(), now };
+        let (lead, objects) = (instance.clone(), ObjectArchive::new(monitor.clone(), fleet.now));
         let policy = RecordedPolicy::default();
         let mover = SessionMover::start(fleet.clone(), monitor).map_err(DaemonOpenError::Thread)?;
         let mut duty = DutyThread {

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use heeler_config::{FileArchiveConfig, FileArchivePlace, S3Location, VarName};
 use heeler_s3::{S3Client, S3Credentials, S3Error, S3ErrorKind, S3Place};
@@ -39,8 +41,10 @@ const KEY_HASH_LEN: usize = 32;
 /// Access of this host to object stores.
 #[derive(Debug, Clone)]
 pub(super) struct ObjectArchive {
-    pub(super) monitor: FleetMonitor,
-    pub(super) now: fn() -> Timestamp,
+    monitor: FleetMonitor,
+    now: fn() -> Timestamp,
+    /// True if the daemon ends.
+    stopping: Arc<AtomicBool>,
 }
 
 /// An object that was stored.
@@ -72,6 +76,27 @@ impl From<S3Error> for ObjectError {
 }
 
 impl ObjectArchive {
+    pub(super) fn new(monitor: FleetMonitor, now: fn() -> Timestamp) -> ObjectArchive {
+        ObjectArchive { monitor, now, stopping: Arc::default() }
+    }
+
+    pub(super) fn monitor(&self) -> &FleetMonitor {
+        &self.monitor
+    }
+
+    /// Lets files that are being taken from the archive end at their next chunk.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Fails if the daemon ends.
+    pub(super) fn check_stop(&self) -> Result<(), ObjectError> {
+        match self.stopping.load(Ordering::Relaxed) {
+            true => Err(ObjectError::Stopped),
+            false => Ok(()),
+        }
+    }
+
     /// Returns a client for a bucket that this host's config names.
     fn client(&self, location: &S3Location) -> Result<S3Client, ObjectError> {
         let setup = self.monitor.setup();

@@ -164,7 +164,7 @@ impl StandbyDaemon {
         let mover =
             SessionMover::start(fleet.clone(), monitor.clone()).map_err(DaemonOpenError::Thread)?;
         let policy = RecordedPolicy::default();
-        let objects = ObjectArchive { monitor: monitor.clone(), now: fleet.now };
+        let objects = ObjectArchive::new(monitor.clone(), fleet.now);
         let copier = FileCopier::start(fleet.dir.clone(), objects.clone(), policy.clone())
             .map_err(DaemonOpenError::Thread)?;
         let archiver = FileArchiver::start(fleet.dir.clone(), None, objects, policy)
