@@ -370,9 +370,16 @@ impl HostLink {
         Ok(!self.query("record a fault of the archive", &sql)?.is_empty())
     }
 
-    /// Lists faults of this host.
-    pub fn own_archive_faults(&self) -> Result<Vec<ArchiveFault>, DatabaseError> {
-        self.db().archive_faults(Some(self.host_name()))
+    /// Lists paths with a fault of this host, in their order: those after a path.
+    pub fn own_archive_faults(&self, after: &str) -> Result<Vec<String>, DatabaseError> {
+        let sql = format!(
+            "SELECT path FROM archive_faults WHERE host = {} AND path > {} ORDER BY path \
+             LIMIT {FILES_AT_ONCE}",
+            quote(self.host_name()),
+            quote(after)
+        );
+        let rows = self.query("list faults of the archive", &sql)?;
+        Ok(rows.iter().filter_map(|row| text(row, 0)).collect())
     }
 
     /// Removes the fault of a file.

@@ -78,6 +78,7 @@ impl FileCopier {
             last: 0,
             last_archived: 0,
             faults_seen_at: None,
+            faults_after: None,
             removed_at: Instant::now(),
             events: events.clone(),
         };
@@ -120,6 +121,8 @@ struct CopierThread {
     last_archived: i64,
     /// Time at which files that could not be taken from the archive were tried again.
     faults_seen_at: Option<Instant>,
+    /// Path after which the next of them are tried again.
+    faults_after: Option<String>,
     removed_at: Instant,
     /// For hints of the server.
     events: SyncSender<CopierEvent>,
@@ -199,12 +202,22 @@ impl CopierThread {
         let archive = (link, &self.objects);
         let mut taken = TakenFile::Here;
         if self.faults_seen_at.is_none_or(|at| at.elapsed() >= FAULT_INTERVAL) {
-            self.faults_seen_at = Some(Instant::now());
-            for fault in link.own_archive_faults().map_err(failed)? {
+            (self.faults_seen_at, self.faults_after) = (Some(Instant::now()), Some(String::new()));
+        }
+        if let Some(after) = &self.faults_after {
+            let paths = link.own_archive_faults(after).map_err(failed)?;
+            for path in &paths {
                 if taken != TakenFile::Unreachable
-                    && let Some(file) = link.archived_file(&fault.path).map_err(failed)?
+                    && let Some(file) = link.archived_file(path).map_err(failed)?
                 {
                     taken = take_file(archive, &self.dir, &file)?;
+                }
+            }
+            if taken != TakenFile::Unreachable {
+                self.faults_after = paths.into_iter().next_back();
+                // Parts come first.
+                if self.faults_after.is_some() {
+                    return Ok(true);
                 }
             }
         }
