@@ -56,7 +56,8 @@ impl FromStr for S3Location {
         let prefix = prefix.trim_end_matches('/');
         let is_part = |part: &str| !matches!(part, "" | "." | "..");
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._/=".contains(c);
-        if !prefix.is_empty() && !(prefix.split('/').all(is_part) && prefix.chars().all(is_plain)) {
+        let is_prefix = prefix.split('/').all(is_part) && prefix.chars().all(is_plain);
+        if !prefix.is_empty() && !is_prefix {
             return Err("a prefix has letters, digits, `-`, `.`, `_`, `=` and `/`");
         }
         Ok(S3Location { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
