@@ -188,10 +188,6 @@ impl HostLink {
         Ok(link)
     }
 
-    pub(crate) fn db(&self) -> &StateDatabase {
-        &self.db
-    }
-
     fn conn(&self) -> &PostgresConnection {
         self.db.conn.as_postgres().expect("a host is on a server")
     }
