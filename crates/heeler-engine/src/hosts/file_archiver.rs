@@ -83,7 +83,7 @@ impl Drop for FileArchiver {
 struct Stopped;
 
 /// Failure to archive a file.
-enum ArchiveError {
+enum FileArchiveError {
     Stopped,
     /// This file cannot be archived.
     File(String),
@@ -92,19 +92,19 @@ enum ArchiveError {
     Server(String),
 }
 
-impl From<ObjectError> for ArchiveError {
-    fn from(error: ObjectError) -> ArchiveError {
+impl From<ObjectError> for FileArchiveError {
+    fn from(error: ObjectError) -> FileArchiveError {
         match error {
-            ObjectError::File(why) => ArchiveError::File(why),
-            ObjectError::Store(why) => ArchiveError::Store(why),
-            ObjectError::Stopped => ArchiveError::Stopped,
+            ObjectError::File(why) => FileArchiveError::File(why),
+            ObjectError::Store(why) => FileArchiveError::Store(why),
+            ObjectError::Stopped => FileArchiveError::Stopped,
         }
     }
 }
 
-impl From<DatabaseError> for ArchiveError {
-    fn from(error: DatabaseError) -> ArchiveError {
-        ArchiveError::Server(error_chain(&error))
+impl From<DatabaseError> for FileArchiveError {
+    fn from(error: DatabaseError) -> FileArchiveError {
+        FileArchiveError::Server(error_chain(&error))
     }
 }
 
@@ -134,9 +134,11 @@ impl ArchiverThread {
                     wait = policy.after.clamp(LOOK_INTERVAL, ARCHIVE_INTERVAL_MAX);
                     (retry_delay, self.fault) = (LOOK_INTERVAL, None);
                 }
-                Err(ArchiveError::Stopped) => return,
+                Err(FileArchiveError::Stopped) => return,
                 Err(
-                    ArchiveError::File(why) | ArchiveError::Store(why) | ArchiveError::Server(why),
+                    FileArchiveError::File(why)
+                    | FileArchiveError::Store(why)
+                    | FileArchiveError::Server(why),
                 ) => {
                     self.link = None;
                     wait = retry_delay;
@@ -169,11 +171,11 @@ impl ArchiverThread {
         &mut self,
         policy: &FileArchivePolicy,
         stopped: &Receiver<()>,
-    ) -> Result<(), ArchiveError> {
+    ) -> Result<(), FileArchiveError> {
         let link = match self.link.take().filter(|link| !link.is_closed()) {
             Some(link) => link,
             None => HostLink::connect(&self.dir)
-                .map_err(|error| ArchiveError::Server(error_chain(&error)))?,
+                .map_err(|error| FileArchiveError::Server(error_chain(&error)))?,
         };
         if let Some(lead) = &self.lead
             && self.recorded.get().as_ref() != Some(policy)
@@ -191,7 +193,7 @@ impl ArchiverThread {
                     ArchiveDecision::LeaveOut => leave_out(&link, file)?,
                     ArchiveDecision::Wait | ArchiveDecision::LeaveToHost => {}
                 }
-                check_stop(stopped).map_err(|Stopped| ArchiveError::Stopped)?;
+                check_stop(stopped).map_err(|Stopped| FileArchiveError::Stopped)?;
             }
             match files.pop() {
                 Some(file) => last = Some(file),
@@ -209,18 +211,18 @@ impl ArchiverThread {
         policy: &FileArchivePolicy,
         file: &UnarchivedFile,
         stopped: &Receiver<()>,
-    ) -> Result<(), ArchiveError> {
+    ) -> Result<(), FileArchiveError> {
         match self.store(link, policy, file, stopped) {
-            Err(ArchiveError::File(why)) => {
+            Err(FileArchiveError::File(why)) => {
                 if link.note_archive_fault(&file.path, &why)? {
                     tracing::warn!(path = file.path, why, "a file is not archived");
                 }
                 Ok(())
             }
             // For `heeler host show`; the caller logs it.
-            Err(ArchiveError::Store(why)) => {
+            Err(FileArchiveError::Store(why)) => {
                 link.note_archive_fault(&policy.place.to_string(), &why)?;
-                Err(ArchiveError::Store(why))
+                Err(FileArchiveError::Store(why))
             }
             stored => stored,
         }
@@ -232,14 +234,14 @@ impl ArchiverThread {
         policy: &FileArchivePolicy,
         file: &UnarchivedFile,
         stopped: &Receiver<()>,
-    ) -> Result<(), ArchiveError> {
-        let refused = |why: &str| ArchiveError::File(why.to_owned());
+    ) -> Result<(), FileArchiveError> {
+        let refused = |why: &str| FileArchiveError::File(why.to_owned());
         let (_, path) = self
             .dir
             .shipped_file(&file.path)
             .ok_or_else(|| refused("hosts share no file at this path"))?;
         let content = untrusted_file::open(&path)
-            .map_err(|error| ArchiveError::File(format!("cannot read it: {error}")))?;
+            .map_err(|error| FileArchiveError::File(format!("cannot read it: {error}")))?;
         let check = || check_stop(stopped).map_err(|Stopped| ObjectError::Stopped);
         let (packed, object) = match &policy.place {
             FileArchivePlace::S3(location) => {
@@ -274,7 +276,7 @@ fn store_chunks(
     file: &UnarchivedFile,
     content: File,
     check: impl Fn() -> Result<(), ObjectError>,
-) -> Result<PackedFile, ArchiveError> {
+) -> Result<PackedFile, FileArchiveError> {
     let packed = pack_file(content, file.length, |number, chunk| {
         check()?;
         link.put_archive_chunk(file, number, chunk)?;
@@ -283,8 +285,8 @@ fn store_chunks(
     });
     packed.map_err(|error| match error {
         PackError::Put(error) => error,
-        PackError::Read(error) => ArchiveError::File(format!("cannot read it: {error}")),
-        PackError::TooShort(_) => ArchiveError::File(error.to_string()),
+        PackError::Read(error) => FileArchiveError::File(format!("cannot read it: {error}")),
+        PackError::TooShort(_) => FileArchiveError::File(error.to_string()),
     })
 }
 
