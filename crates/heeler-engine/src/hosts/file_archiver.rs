@@ -184,8 +184,8 @@ impl ArchiverThread {
             self.recorded.set(link.file_archive_policy()?);
         }
         let own = self.dir.host().map(|host| host.name.to_string()).unwrap_or_default();
-        let mut last = None;
-        while policy.place != FileArchivePlace::Off {
+        let (mut last, mut is_done) = (None, policy.place == FileArchivePlace::Off);
+        while !is_done {
             let mut files = link.unarchived_files(policy.after, last.as_ref())?;
             for file in &files {
                 match policy.decide(file, &own, self.lead.is_some()) {
@@ -197,7 +197,7 @@ impl ArchiverThread {
             }
             match files.pop() {
                 Some(file) => last = Some(file),
-                None => break,
+                None => is_done = true,
             }
         }
         self.link = Some(link);
