@@ -12,6 +12,7 @@ use crate::LocalName;
 use crate::agent::{AgentKeys, Budget, KEYS_WITHOUT_DEFAULT, WorkingDirectory};
 use crate::cron::ConfigTimeZone;
 use crate::docker::DockerConfig;
+use crate::file_archive::{FileArchiveConfig, FileArchiveSetting};
 use crate::github::{GithubConfig, GithubKeys};
 use crate::notify::{NotifyConfig, NotifyKeys};
 use crate::policy::{AgentRef, LogRotation, LogsKeys, QueueKeys, QueueLimits, RetentionPolicy};
@@ -84,6 +85,10 @@ section! {
         /// default they are in the file `heeler.db` of the state directory. Only the root fleet's
         /// setting applies; `heeler migrate store` moves existing records.
         store: Option<StoreUrl>,
+        /// Archive of the files of ended jobs, for hosts that join later or were away: `off`,
+        /// `database`, or settings. Needs `store`. Only the root fleet's setting applies, on the
+        /// host that leads; see `docs/hosts.md`.
+        archive: Option<SpannedValue<FileArchiveSetting>>,
         /// Location of the workflow files and settings of all workflows. Only the root fleet's
         /// setting applies.
         workflows: Option<WorkflowsKeys>,
@@ -347,6 +352,8 @@ pub struct FleetConfig {
     pub durability: LogDurability,
     /// Location of the records; `None` is the state directory. Only the root's value applies.
     pub store: Option<StoreUrl>,
+    /// Archive of the files of ended jobs. Only the root's value applies.
+    pub archive: FileArchiveConfig,
     /// Only the root's value applies.
     pub workflows: WorkflowSettings,
     /// Only the root's value applies.
@@ -399,6 +406,7 @@ impl FleetConfig {
             timezone: keys.timezone,
             durability: keys.durability,
             store: keys.store,
+            archive: keys.archive.map(|it| it.value.0).unwrap_or_default(),
             web: keys.web.unwrap_or_default(),
             webhooks: keys.webhooks,
             github,

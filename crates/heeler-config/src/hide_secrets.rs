@@ -49,8 +49,8 @@ pub(crate) fn hide_secrets(
 }
 
 /// Returns the values of all variables that the config declares to be secrets: those of every
-/// agent, those that sign webhooks and those that give access to GitHub, to a chat platform or to a
-/// channel of `notify`.
+/// agent, those that sign webhooks and those that give access to GitHub, to a chat platform, to a
+/// channel of `notify` or to the archive of files.
 pub(crate) fn declared_secrets(
     fleets: &[FleetConfig],
     agents: &[AgentConfig],
@@ -69,7 +69,9 @@ pub(crate) fn declared_secrets(
     let of_notify = fleets.iter().filter_map(|fleet| fleet.notify.as_ref());
     let of_notify: Vec<VarName> =
         of_notify.flat_map(crate::notify::NotifyConfig::secret_variables).collect();
+    let of_archives = fleets.iter().flat_map(|fleet| fleet.archive.secret_variables());
     let names = of_fleets
+        .chain(of_archives)
         .chain(of_github)
         .chain(&of_notify)
         .chain(of_chats)

@@ -35,6 +35,7 @@ mod duration;
 mod effort;
 mod egress;
 mod fault;
+mod file_archive;
 mod fleet;
 mod fleet_secrets;
 mod git_access;
@@ -66,6 +67,7 @@ mod render_json;
 mod repo;
 mod rights;
 mod runtime;
+mod s3_location;
 mod sandbox;
 mod schedule;
 mod schema;
@@ -136,6 +138,7 @@ pub use egress::{
     HostPattern, HostVerdict, LocalAddress, RequestHost, classify_address,
 };
 pub use fault::{ConfigFault, ConfigFaults, FAULTS_SHOWN_MAX, FaultSeverity, RenderStyle};
+pub use file_archive::{FileArchiveConfig, FileArchivePlace};
 pub use fleet::{
     FleetConfig, FleetInfo, LogDurability, MessageGrouping, TelemetryConfig, WebConfig,
     WebhookConfig,
@@ -186,6 +189,7 @@ pub use reference::{reference_markdown, workflow_reference_markdown};
 pub use repo::{RepoConfig, RepoCredentials};
 pub use rights::{RightDifference, compare_rights, describe_differences};
 pub use runtime::{PermissionMode, ProgramPath, RuntimeConfig, RuntimeType, SettingSource};
+pub use s3_location::{S3Endpoint, S3Location, S3Region};
 pub use sandbox::{SandboxConfig, SandboxLevel, SandboxSettings, UnixSocketAccess};
 pub use schedule::{
     INTERVAL_MIN, MISSED_RUNS_MAX, MissedRunPolicy, OverlapPolicy, ScheduleConfig, ScheduleTrigger,

@@ -13,6 +13,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use crate::agent::{AgentConfig, AgentKeys, AgentSource};
 use crate::docker::FLEET_ONLY_KEYS;
 use crate::fault::ConfigFaults;
+use crate::file_archive::check_file_archive;
 use crate::fleet::{AgentEntry, AgentFileEntry, FleetConfig, FleetEntry, FleetKeys};
 use crate::github::AgentTokenGrant;
 use crate::hooks::HooksKeys;
@@ -279,6 +280,8 @@ impl ConfigLoader<'_> {
         // Only the root fleet has workflows.
         if self.fleets.is_empty() {
             self.workflow_agent = keys.workflows.as_ref().and_then(|it| it.agent.clone());
+            let (archive, store) = (keys.archive.as_ref(), keys.store.as_ref());
+            check_file_archive(archive, store, &mut self.reader);
         }
         self.fleets.push(FleetConfig::new(
             place.path.clone(),

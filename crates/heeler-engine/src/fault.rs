@@ -156,6 +156,16 @@ apart: {
     BeforeShipping = "before-shipping",
     /// The files of a run are shipped to their end; that is not on record.
     FilesShipped = "files-shipped",
+    /// A chunk of a file is in the archive; the file is not on record there.
+    ArchiveChunkStored = "archive-chunk-stored",
+    /// All chunks of a file are in the archive; the file is not on record there.
+    ArchiveStored = "archive-stored",
+    /// A file is on record in the archive.
+    ArchiveRecorded = "archive-recorded",
+    /// A file of the archive is read and checked; the copy of this host is unchanged.
+    ArchiveFetched = "archive-fetched",
+    /// A file of the archive is copied; that is not on record.
+    ArchiveCopied = "archive-copied",
 }
 }
 

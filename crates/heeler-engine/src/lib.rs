@@ -102,7 +102,7 @@ pub use fleet_monitor::{CommitNotice, FleetMonitor};
 pub use github::{GithubAccessReport, check_github_access};
 pub use heeler_control::{ControlClient, ControlError, read_started_file};
 pub use heeler_store::WRITER_LOCK_FILE;
-pub use hosts::{StandbyDaemon, StandbyExit, StandbyOptions};
+pub use hosts::{StandbyDaemon, StandbyExit, StandbyOptions, check_file_archive};
 pub use launch::{LaunchError, StartingDaemon, launch_daemon};
 pub use notices::{ChannelReport, check_channels, send_test_notice};
 pub use prepare::{

@@ -12,6 +12,7 @@ use heeler_transcript::resolve_inside;
 use crate::db::DatabaseError;
 use crate::db::database_error::failed;
 use crate::db::postgres::{PostgresConnection, quote};
+use crate::file_archive::HAS_ARCHIVE;
 use crate::hex::{from_hex, hex};
 use crate::host_link::HostLink;
 use crate::host_row::{flag, number, text};
@@ -19,13 +20,16 @@ use crate::layout::StateDir;
 use crate::sent_files::is_sent_name;
 
 /// Channel of the server on which hosts learn of new parts.
-const PART_CHANNEL: &str = "heeler_parts";
+pub(crate) const PART_CHANNEL: &str = "heeler_parts";
 
 /// Most parts that a host reads at once.
 const PARTS_AT_ONCE: usize = 4;
 
 /// Days after which parts are removed even if a host has not read them.
 const PART_AGE_MAX_DAYS: u32 = 30;
+
+/// The same for parts that are to be archived and are not.
+const UNARCHIVED_PART_AGE_MAX_DAYS: u32 = 365;
 
 /// Tables of this module. The counter's row is locked until the commit, so numbers and commits have the
 /// same order.
@@ -125,6 +129,16 @@ impl StateDir {
         resolve_inside(self.root(), relative).ok().map(|path| (form, path))
     }
 
+    /// Returns the path of a shared file as this host has it, and its form. Standard error of its own runs
+    /// is in their folders.
+    pub fn shipped_file(&self, relative: &str) -> Option<(SharedFileForm, Utf8PathBuf)> {
+        let (form, path) = self.shared_file(relative)?;
+        let run =
+            stderr_run(relative.rsplit('/').next()?).map(|run| format!("runs/{run}/stderr.log"));
+        let own = run.and_then(|own| resolve_inside(self.root(), &own).ok());
+        Some((form, own.filter(|own| own.symlink_metadata().is_ok()).unwrap_or(path)))
+    }
+
     /// Returns the path of this host's copy of the standard error of a run on another host.
     pub fn stderr_copy(&self, job: &JobId, run: RunId) -> Utf8PathBuf {
         self.root().join(stderr_copy_relative(job, run))
@@ -149,9 +163,12 @@ fn form_of(relative: &str) -> Option<SharedFileForm> {
     if let Some(name) = file.strip_prefix("files/") {
         return (is_sent_name(name) && !name.contains('/')).then_some(SharedFileForm::Whole);
     }
-    let run = file.strip_prefix("stderr-").and_then(|name| name.strip_suffix(".log"));
-    let is_text = file == "output.log" || run.is_some_and(|run| run.parse::<RunId>().is_ok());
-    is_text.then_some(SharedFileForm::Text)
+    (file == "output.log" || stderr_run(file).is_some()).then_some(SharedFileForm::Text)
+}
+
+/// Returns the run of which a file is the standard error.
+fn stderr_run(name: &str) -> Option<RunId> {
+    name.strip_prefix("stderr-")?.strip_suffix(".log")?.parse().ok()
 }
 
 /// Puts a run on the list of its host. Part of the transaction that records the run.
@@ -179,10 +196,11 @@ impl HostLink {
         let sql = format!(
             "WITH allowed AS (SELECT 1 FROM runs WHERE id = {run} AND host = {host} \
              AND term = {term} FOR SHARE), \
-             file AS (INSERT INTO shared_files AS known (path, host, length) \
-             SELECT {path}, {host}, {end} FROM allowed \
+             file AS (INSERT INTO shared_files AS known (path, host, length, changed_at) \
+             SELECT {path}, {host}, {end}, clock_timestamp() FROM allowed \
              WHERE {start} = 0 OR EXISTS (SELECT 1 FROM shared_files WHERE path = {path}) \
-             ON CONFLICT (path) DO UPDATE SET length = excluded.length \
+             ON CONFLICT (path) DO UPDATE SET length = excluded.length, \
+             changed_at = excluded.changed_at \
              WHERE known.host = excluded.host AND known.length = {start} RETURNING 1), \
              counted AS (UPDATE file_counter SET last = last + 1 \
              WHERE one = 1 AND EXISTS (SELECT 1 FROM file) RETURNING last) \
@@ -324,12 +342,17 @@ impl HostLink {
         self.query("record the progress of this host", &sql).map(drop)
     }
 
-    /// Removes parts of ended runs that every host has, or that are too old.
+    /// Removes parts of ended runs that every host has, or that are too old. With an archive, it must have
+    /// them too.
     pub fn remove_read_parts(&self) -> Result<(), DatabaseError> {
         let sql = format!(
             "DELETE FROM file_parts WHERE (number <= (SELECT MIN(parts_read) FROM hosts) OR \
              created_at < clock_timestamp() - interval '{PART_AGE_MAX_DAYS} days') AND \
-             NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = file_parts.run AND committed = 0)"
+             NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = file_parts.run AND committed = 0) AND \
+             (NOT {HAS_ARCHIVE} OR EXISTS (SELECT 1 FROM shared_files \
+             WHERE shared_files.path = file_parts.path \
+             AND archived >= start + octet_length(bytes)) OR created_at < clock_timestamp() \
+             - interval '{UNARCHIVED_PART_AGE_MAX_DAYS} days')"
         );
         self.query("remove files that all hosts have", &sql).map(drop)
     }

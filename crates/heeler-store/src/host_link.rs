@@ -17,6 +17,7 @@ use crate::db::postgres::{
 };
 use crate::db::postgres_error::PostgresError;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
+use crate::file_archive::CREATE_ARCHIVE;
 use crate::host_files::{ADD_OPEN_RUNS, CREATE_FILES};
 use crate::host_records::{HOST_SILENCE_MAX, HostFacts, HostState, write_labels};
 use crate::host_release::{HOST_PROTOCOL, check_release};
@@ -76,7 +77,8 @@ const IS_CREATED: &str = "SELECT EXISTS (SELECT 1 FROM pg_attribute WHERE \
     attrelid = to_regclass('hosts') AND attname = 'lease_key' AND NOT attisdropped) \
     AND to_regclass('unshipped_runs') IS NOT NULL \
     AND to_regclass('run_messages') IS NOT NULL \
-    AND to_regclass('session_move_parts') IS NOT NULL, to_regclass('runs') IS NOT NULL";
+    AND to_regclass('session_move_parts') IS NOT NULL \
+    AND to_regclass('archive_policy') IS NOT NULL, to_regclass('runs') IS NOT NULL";
 
 /// State of the fleet at a sign of life.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -179,7 +181,7 @@ impl HostLink {
             let runs = if flag(found, 1) { ADD_OPEN_RUNS } else { "" };
             let create = format!(
                 "SELECT pg_advisory_xact_lock({CREATE_LOCK}); {CREATE}; {CREATE_FILES}; \
-                 {CREATE_REFUSALS}; {CREATE_MESSAGES}; {CREATE_MOVES}; {runs}"
+                 {CREATE_REFUSALS}; {CREATE_MESSAGES}; {CREATE_MOVES}; {CREATE_ARCHIVE}; {runs}"
             );
             link.conn().simple_query(&create).map_err(refused)?;
         }
@@ -282,6 +284,8 @@ impl HostLink {
             "WITH removed AS (DELETE FROM hosts WHERE name = {name} AND (state = 'stopped' OR \
              seen_at < clock_timestamp() - interval '{seconds} seconds') RETURNING 1), \
              files AS (DELETE FROM unshipped_runs WHERE host = {name} \
+             AND EXISTS (SELECT 1 FROM removed)), \
+             faults AS (DELETE FROM archive_faults WHERE host = {name} \
              AND EXISTS (SELECT 1 FROM removed)) SELECT 1 FROM removed",
             name = quote(name)
         );

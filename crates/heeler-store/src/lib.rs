@@ -13,6 +13,7 @@ mod database_files;
 mod db;
 pub mod doctor;
 mod failed_hooks;
+mod file_archive;
 mod fleet_environment;
 mod herdctl_layout;
 mod hex;
@@ -30,6 +31,7 @@ mod layout;
 mod lead_lease;
 mod lenient_record;
 pub mod native;
+mod packed_file;
 mod reader;
 mod reader_pool;
 mod restore;
@@ -96,6 +98,10 @@ pub use db::workflows::{
 };
 pub use db::{DatabaseError, DatabaseOpenError, IdLookupError, StateDatabase};
 pub use failed_hooks::{FailedHook, failed_hooks};
+pub use file_archive::{
+    ARCHIVED_BYTES_MAX, ArchiveDecision, ArchiveFault, ArchivedFile, FileArchivePolicy,
+    UnarchivedFile,
+};
 pub use fleet_environment::FleetEnvironment;
 pub use herdctl_layout::{HERDCTL_ENTRIES, is_adoptable};
 pub use host_files::{
@@ -113,6 +119,7 @@ pub use idle_session::{UNKNOWN_AGENT, idle_session};
 pub use layout::{StateDir, StateDirError, WRITER_LOCK_FILE};
 pub use lead_lease::LeadLease;
 pub use lenient_record::{DURATION_MS_MAX, LenientRecord};
+pub use packed_file::{FileUnpacker, PackError, PackedFile, UnpackError, pack_file};
 pub use reader::StoreReader;
 pub use reader_pool::{PooledReader, ReaderPool};
 pub use restore::{RestoreError, RestoreReport, restore_from_file};

@@ -5,6 +5,7 @@ mod crash;
 mod daemon;
 mod database;
 mod fail_overs;
+mod file_archives;
 mod host_records;
 mod host_session_moves;
 mod hostile;

@@ -2,8 +2,8 @@
 
 use expect_test::expect;
 use heeler_config::{
-    DEPTH_MAX, FAULTS_SHOWN_MAX, FILE_BYTES_MAX, HostChoice, LOAD_BYTES_MAX, MEMBERS_MAX,
-    NODES_MAX, PartitionPolicy, PlacementOrder, TEXT_BYTES_MAX,
+    DEPTH_MAX, FAULTS_SHOWN_MAX, FILE_BYTES_MAX, FileArchiveConfig, FileArchivePlace, HostChoice,
+    LOAD_BYTES_MAX, MEMBERS_MAX, NODES_MAX, PartitionPolicy, PlacementOrder, TEXT_BYTES_MAX,
 };
 
 use crate::{check, load_files, render};
@@ -574,6 +574,43 @@ fn a_host_of_an_agent_needs_records_on_a_server() {
     let text = format!("store: postgres://me@/fleet?host=/run/pg\n{agent}");
     let loaded = load_files(&[("heeler.yaml", &text)], &[]).unwrap();
     assert_eq!(loaded.agents[0].host, Some(HostChoice::Named("beta".parse().unwrap())));
+}
+
+#[test]
+fn an_archive_of_files_needs_records_on_a_server() {
+    let agent = "agents: [{name: a}]\n";
+    let said = render(&[("heeler.yaml", &format!("archive: database\n{agent}"))], &[]);
+    assert!(said.contains("this fleet has one machine, which has all files"), "{said}");
+    assert!(said.contains("set `store` to a PostgreSQL server, or remove `archive`"), "{said}");
+    let load = |archive: &str| {
+        let store = "store: postgres://me@/fleet?host=/run/pg";
+        let text = format!("{store}\narchive: {archive}\n{agent}");
+        load_files(&[("heeler.yaml", &text)], &[]).unwrap().fleets[0].archive.clone()
+    };
+    let day = "1d".parse().unwrap();
+    let database = load("database");
+    assert_eq!((&database.to, database.after), (&FileArchivePlace::Database, day));
+    let later = FileArchiveConfig { after: "2h".parse().unwrap(), ..database };
+    assert_eq!(load("{to: database, after: 2h}"), later);
+    assert_eq!(load("off").to, FileArchivePlace::Off);
+    let s3 = load("s3://heeler-files/team");
+    assert_eq!(s3.to.to_string(), "s3://heeler-files/team");
+    assert_eq!(s3.secret_key_env.as_str(), "AWS_SECRET_ACCESS_KEY");
+    let own = load("{to: 's3://files', endpoint: 'http://127.0.0.1:9000', region: eu-west-1}");
+    assert_eq!((own.endpoint.is_some(), own.region.as_str()), (true, "eu-west-1"));
+    for (archive, expected) in [
+        ("{after: 1d}", "the key `to` is missing"),
+        ("floppy", "expected"),
+        ("{to: database, after: soon}", "is not a duration"),
+        ("s3://x", "a bucket has 3 to 63"),
+        ("{to: 's3://files', endpoint: 'http://minio:9000'}", "it must begin with https://"),
+        ("{to: 's3://files', region: 'a b'}", "only lower-case letters"),
+    ] {
+        let said = render(&[("heeler.yaml", &format!("archive: {archive}\n{agent}"))], &[]);
+        assert!(said.contains("error: ") && said.contains(expected), "{said}");
+    }
+    // One machine may say that it has none.
+    load_files(&[("heeler.yaml", &format!("archive: off\n{agent}"))], &[]).unwrap();
 }
 
 #[test]

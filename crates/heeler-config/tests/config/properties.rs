@@ -134,6 +134,7 @@ fn fleet_keys() -> impl Strategy<Value = Json> {
         ("retention", vec![json!({"jobs": "30d", "count": 5})]),
         ("logs", vec![json!({"max_size": "10MB", "keep": 0})]),
         ("watch_config", vec![json!(true)]),
+        ("archive", vec![json!("off"), json!({"to": "off", "after": "90s"})]),
     ])
 }
 

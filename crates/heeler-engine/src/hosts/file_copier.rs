@@ -11,14 +11,17 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::error_chain;
-use heeler_store::{HostLink, ReceivedPart, SharedFileForm, StateDir};
+use heeler_store::{ArchivedFile, HostLink, ReceivedPart, SharedFileForm, StateDir};
 use heeler_transcript::{
     AppendError, OsDisk, TranscriptOpenError, TranscriptWriter, TranscriptWriterOptions,
     create_folder, untrusted_file,
 };
 
+use super::archive_copy::{ArchiveCopy, copy_archived};
+use super::file_archiver::RecordedPolicy;
+use super::object_archive::ObjectArchive;
 use super::unshared_tail::set_tail_aside;
 use crate::fault::{self, FaultPoint};
 
@@ -29,8 +32,18 @@ const COPY_INTERVAL: Duration = Duration::from_secs(10);
 /// Delay after an error.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// Interval at which files that could not be taken from the archive are tried again.
+const FAULT_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// Shortest and longest pause after a failure of the object store.
+const STORE_PAUSE: Duration = Duration::from_secs(10);
+const STORE_PAUSE_MAX: Duration = Duration::from_secs(300);
+
 /// Interval at which parts that all hosts have are removed from the database.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Reason of [`CopyFault::NoBeginning`].
+const NO_BEGINNING: &str = "its beginning is not here";
 
 /// Event for the thread.
 enum CopierEvent {
@@ -42,30 +55,43 @@ enum CopierEvent {
 /// Handle to the thread.
 #[derive(Debug)]
 pub(super) struct FileCopier {
+    objects: ObjectArchive,
     events: SyncSender<CopierEvent>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl FileCopier {
-    pub(super) fn start(dir: StateDir) -> io::Result<FileCopier> {
+    /// Starts the thread. It also reads the policy of the archive.
+    pub(super) fn start(
+        dir: StateDir,
+        objects: ObjectArchive,
+        policy: RecordedPolicy,
+    ) -> io::Result<FileCopier> {
         // A hint that finds no room is not needed: another one waits.
         let (events, received) = sync_channel(1);
         let mut copier = CopierThread {
             dir,
             link: None,
+            objects: objects.clone(),
+            policy,
+            store_fault: None,
             last: 0,
+            last_archived: 0,
+            faults_seen_at: None,
+            faults_after: None,
             removed_at: Instant::now(),
             events: events.clone(),
         };
         let thread = std::thread::Builder::new()
             .name("heeler-copy".to_owned())
             .spawn(move || copier.run(&received))?;
-        Ok(FileCopier { events, thread: Some(thread) })
+        Ok(FileCopier { objects, events, thread: Some(thread) })
     }
 }
 
 impl Drop for FileCopier {
     fn drop(&mut self) {
+        self.objects.stop();
         // The thread takes what is in the channel before, or has ended.
         let _ended = self.events.send(CopierEvent::Stop);
         if let Some(thread) = self.thread.take()
@@ -76,11 +102,27 @@ impl Drop for FileCopier {
     }
 }
 
+/// A pause after a failure of the object store.
+struct StoreFault {
+    until: Instant,
+    pause: Duration,
+}
+
 struct CopierThread {
     dir: StateDir,
     link: Option<HostLink>,
+    objects: ObjectArchive,
+    policy: RecordedPolicy,
+    /// The object store could not be used.
+    store_fault: Option<StoreFault>,
     /// Number of the last part that is copied.
     last: i64,
+    /// Number of the last file of the archive that was looked at.
+    last_archived: i64,
+    /// Time at which files that could not be taken from the archive were tried again.
+    faults_seen_at: Option<Instant>,
+    /// Path after which the next of them are tried again.
+    faults_after: Option<String>,
     removed_at: Instant,
     /// For hints of the server.
     events: SyncSender<CopierEvent>,
@@ -122,12 +164,17 @@ impl CopierThread {
                 link.listen_for_parts(move || drop(events.try_send(CopierEvent::Hint)))
                     .map_err(failed)?;
                 self.last = link.parts_read().map_err(failed)?;
+                self.last_archived = link.archives_read().map_err(failed)?;
                 link
             }
         };
         let link = self.link.insert(link);
         let parts = link.parts_after(self.last).map_err(failed)?;
         let Some(last) = parts.last().map(|part| part.number) else {
+            if self.take_archived()? {
+                return Ok(true);
+            }
+            let link = self.link.as_ref().expect("it was inserted above");
             if self.removed_at.elapsed() >= REMOVAL_INTERVAL {
                 self.removed_at = Instant::now();
                 link.remove_read_parts().map_err(failed)?;
@@ -136,12 +183,67 @@ impl CopierThread {
         };
         let own = self.dir.host().map(|host| host.name.to_string());
         for part in parts.iter().filter(|part| Some(&part.host) != own.as_ref()) {
-            copy_part(&self.dir, part)?;
+            copy_part((link, &self.objects), &self.dir, part)?;
             fault::reach(FaultPoint::PartCopied);
         }
         link.note_parts_read(last).map_err(failed)?;
         self.last = last;
         Ok(true)
+    }
+
+    /// Takes the next files of the archive that this host lacks. Returns true if there may be more.
+    fn take_archived(&mut self) -> Result<bool, String> {
+        let failed = |error: heeler_store::DatabaseError| error_chain(&error);
+        let Some(link) = &self.link else { return Ok(false) };
+        self.policy.set(link.file_archive_policy().map_err(failed)?);
+        if self.store_fault.as_ref().is_some_and(|fault| Instant::now() < fault.until) {
+            return Ok(false);
+        }
+        let archive = (link, &self.objects);
+        let mut taken = TakenFile::Here;
+        if self.faults_seen_at.is_none_or(|at| at.elapsed() >= FAULT_INTERVAL) {
+            (self.faults_seen_at, self.faults_after) = (Some(Instant::now()), Some(String::new()));
+        }
+        if let Some(after) = &self.faults_after {
+            let paths = link.own_archive_faults(after).map_err(failed)?;
+            for path in &paths {
+                if taken != TakenFile::Unreachable
+                    && let Some(file) = link.archived_file(path).map_err(failed)?
+                {
+                    taken = take_file(archive, &self.dir, &file)?;
+                }
+            }
+            if taken != TakenFile::Unreachable {
+                self.faults_after = paths.into_iter().next_back();
+                // Parts come first.
+                if self.faults_after.is_some() {
+                    return Ok(true);
+                }
+            }
+        }
+        let files = link.archived_after(self.last_archived).map_err(failed)?;
+        let mut last = None;
+        for file in &files {
+            if taken != TakenFile::Unreachable {
+                taken = take_file(archive, &self.dir, file)?;
+            }
+            if taken == TakenFile::Unreachable {
+                break;
+            }
+            last = Some(file.number);
+        }
+        if let Some(last) = last {
+            link.note_archives_read(last).map_err(failed)?;
+            self.last_archived = last;
+        }
+        if taken == TakenFile::Unreachable {
+            let pause = self.store_fault.as_ref().map_or(STORE_PAUSE, |fault| fault.pause * 2);
+            let pause = pause.min(STORE_PAUSE_MAX);
+            self.store_fault = Some(StoreFault { until: Instant::now() + pause, pause });
+            return Ok(false);
+        }
+        self.store_fault = None;
+        Ok(last.is_some())
     }
 }
 
@@ -157,8 +259,60 @@ fn rest(events: &Receiver<CopierEvent>, time: Duration) -> bool {
     }
 }
 
-/// Appends a part to this host's copy, unless the copy is another file by now.
-fn copy_part(dir: &StateDir, part: &ReceivedPart) -> Result<(), String> {
+/// Outcome of [`take_file`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TakenFile {
+    /// This host has it.
+    Here,
+    Refused,
+    /// The object store cannot be used.
+    Unreachable,
+}
+
+/// Takes a file from the archive if this host lacks some of it. A file that is refused is on record, and does
+/// not hold up the others.
+fn take_file(
+    (link, objects): (&HostLink, &ObjectArchive),
+    dir: &StateDir,
+    file: &ArchivedFile,
+) -> Result<TakenFile, String> {
+    let failed = |error: heeler_store::DatabaseError| error_chain(&error);
+    let path = &file.path;
+    let store = file.object.as_deref().map(|object| object.split('/').take(3).collect::<Vec<_>>());
+    let store = store.map(|parts| parts.join("/"));
+    match copy_archived((link, objects), dir, file)? {
+        ArchiveCopy::Present => return Ok(TakenFile::Here),
+        ArchiveCopy::Refused(why) => {
+            if link.note_archive_fault(path, &why).map_err(failed)? {
+                tracing::error!(path, host = file.host, why, "a file of the archive is refused");
+            }
+            return Ok(TakenFile::Refused);
+        }
+        ArchiveCopy::Unreachable(why) => {
+            let store = store.unwrap_or_default();
+            if link.note_archive_fault(&store, &why).map_err(failed)? {
+                tracing::warn!(store, why, "files are taken from the archive later");
+            }
+            return Ok(TakenFile::Unreachable);
+        }
+        ArchiveCopy::Copied => {}
+    }
+    fault::reach(FaultPoint::ArchiveCopied);
+    tracing::info!(path, length = file.length, "took a file from the archive");
+    link.forget_archive_fault(path).map_err(failed)?;
+    if let Some(store) = store {
+        link.forget_archive_fault(&store).map_err(failed)?;
+    }
+    Ok(TakenFile::Here)
+}
+
+/// Appends a part to this host's copy, unless the copy is another file by now. If its beginning is not
+/// here, it may be in the archive.
+fn copy_part(
+    archive: (&HostLink, &ObjectArchive),
+    dir: &StateDir,
+    part: &ReceivedPart,
+) -> Result<(), String> {
     let Some((form, path)) = dir.shared_file(&part.path) else {
         tracing::error!(path = part.path, host = part.host, "hosts share no file at this path");
         return Ok(());
@@ -174,31 +328,56 @@ fn copy_part(dir: &StateDir, part: &ReceivedPart) -> Result<(), String> {
             Err(error) => return Err(error.to_string()),
         }
     }
-    let copied = match form {
-        SharedFileForm::Transcript => append_part(&path, part),
-        SharedFileForm::Text => append_bytes(&path, part),
-        SharedFileForm::Whole => add_to_draft(&path, part),
-    };
-    match copied {
-        Err(CopyFault::Other(why)) => {
-            tracing::warn!(%path, host = part.host, why, "a file is not copied");
-            Ok(())
+    let mut copied = add_part(form, &path, part);
+    if matches!(copied, Err(CopyFault::NoBeginning)) {
+        let archived = archive.0.archived_file(&part.path).map_err(|error| error_chain(&error))?;
+        if let Some(file) = archived.filter(|file| file.length >= part.start)
+            && take_file(archive, dir, &file)? == TakenFile::Here
+        {
+            copied = add_part(form, &path, part);
         }
-        Err(CopyFault::Disk(why)) => Err(why),
-        Ok(()) => Ok(()),
     }
+    let why = match copied {
+        Ok(()) => return Ok(()),
+        Err(CopyFault::Disk(why)) => return Err(why),
+        Err(CopyFault::Other(why)) => why,
+        Err(CopyFault::NoBeginning) => NO_BEGINNING.to_owned(),
+    };
+    tracing::warn!(%path, host = part.host, why, "a file is not copied");
+    Ok(())
+}
+
+/// Appends a part to a copy of its form.
+pub(super) fn add_part(
+    form: SharedFileForm,
+    path: &Utf8Path,
+    part: &ReceivedPart,
+) -> Result<(), CopyFault> {
+    match form {
+        SharedFileForm::Transcript => append_part(path, part),
+        SharedFileForm::Text => append_bytes(path, part),
+        SharedFileForm::Whole => add_to_draft(path, part),
+    }
+}
+
+/// Returns the draft of a file that gets its name when it is complete.
+pub(super) fn draft_path(path: &Utf8Path) -> Option<Utf8PathBuf> {
+    let (folder, name) = path.parent().zip(path.file_name())?;
+    Some(folder.join(format!(".{name}.copy")))
 }
 
 /// Failure to copy a part.
 #[derive(Debug)]
-enum CopyFault {
+pub(super) enum CopyFault {
     /// It may succeed later.
     Disk(String),
     /// The copy is another file, so it is left alone.
     Other(String),
+    /// This host lacks the bytes before the part.
+    NoBeginning,
 }
 
-fn disk(error: &(dyn std::error::Error + 'static)) -> CopyFault {
+pub(super) fn disk(error: &(dyn std::error::Error + 'static)) -> CopyFault {
     CopyFault::Disk(error_chain(error))
 }
 
@@ -206,7 +385,7 @@ fn other(why: &str) -> Result<(), CopyFault> {
     Err(CopyFault::Other(why.to_owned()))
 }
 
-fn open_fault(error: io::Error) -> CopyFault {
+pub(super) fn open_fault(error: io::Error) -> CopyFault {
     match error.kind() {
         // A link or a pipe.
         io::ErrorKind::InvalidInput => CopyFault::Other(error.to_string()),
@@ -226,7 +405,7 @@ fn missing_bytes<'p>(path: &Utf8Path, part: &'p ReceivedPart) -> Result<&'p [u8]
         Err(error) => return Err(disk(&error)),
     };
     if length < part.start {
-        return Err(CopyFault::Other("its beginning is not here".to_owned()));
+        return Err(CopyFault::NoBeginning);
     }
     let end = part.start + part.bytes.len() as u64;
     if length >= end {
@@ -260,10 +439,9 @@ fn add_to_draft(path: &Utf8Path, part: &ReceivedPart) -> Result<(), CopyFault> {
     if path.symlink_metadata().is_ok() {
         return Ok(());
     }
-    let Some((folder, name)) = path.parent().zip(path.file_name()) else {
+    let Some((folder, draft)) = path.parent().zip(draft_path(path)) else {
         return other("it has no folder");
     };
-    let draft = folder.join(format!(".{name}.copy"));
     append_bytes(&draft, part)?;
     if !part.is_last {
         return Ok(());
@@ -289,6 +467,7 @@ pub(super) fn append_missing_lines(
     };
     append_part(path, &part).map_err(|fault| match fault {
         CopyFault::Disk(why) | CopyFault::Other(why) => why,
+        CopyFault::NoBeginning => NO_BEGINNING.to_owned(),
     })
 }
 
@@ -318,8 +497,6 @@ fn append_part(path: &Utf8Path, part: &ReceivedPart) -> Result<(), CopyFault> {
 
 #[cfg(test)]
 mod tests {
-    use camino::Utf8PathBuf;
-
     use super::*;
 
     fn part(start: u64, text: &str) -> ReceivedPart {
@@ -344,7 +521,7 @@ mod tests {
         append_bytes(&path, &part(6, "o\n")).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\n");
         let gap = append_bytes(&path, &part(50, "x")).unwrap_err();
-        assert!(matches!(gap, CopyFault::Other(_)), "{gap:?}");
+        assert!(matches!(gap, CopyFault::NoBeginning), "{gap:?}");
         std::fs::remove_file(&path).unwrap();
         let target = folder.path().join("target");
         std::fs::write(&target, "").unwrap();
@@ -388,7 +565,7 @@ mod tests {
         assert_eq!(content(), "{\"a\":1}\n{\"b\": 2}  \n");
         // A gap, and another file, are left alone.
         let gap = append_part(&path, &part(500, "{}\n")).unwrap_err();
-        assert!(matches!(gap, CopyFault::Other(_)), "{gap:?}");
+        assert!(matches!(gap, CopyFault::NoBeginning), "{gap:?}");
         std::fs::write(&path, "{\"x\":9}\n").unwrap();
         let foreign = append_part(&path, &part(0, "{\"a\":1}\n{\"b\": 2}  \n")).unwrap_err();
         assert!(matches!(foreign, CopyFault::Other(_)), "{foreign:?}");

@@ -16,6 +16,7 @@ use heeler_store::{
     HostReportRow, HostState, StoreOpenError,
 };
 
+use super::file_archiver::{FileArchiver, RecordedPolicy};
 use super::file_copier::FileCopier;
 use super::file_shipper::FileShipper;
 use super::hint_flag::HintFlag;
@@ -24,6 +25,7 @@ use super::host_message::{
     QUESTIONS_REPORT, QuestionsReport,
 };
 use super::lease_renewal::{read_lease_key, renew_lease};
+use super::object_archive::ObjectArchive;
 use super::session_mover::SessionMover;
 use super::silent_hosts::SilentHosts;
 use crate::command::{
@@ -76,6 +78,8 @@ impl LeaderDuty {
         let (events, received) = sync_channel(DUTY_EVENTS_MAX);
         let answers = events.clone();
         let dir = fleet.dir.clone();
+        let (lead, objects) = (instance.clone(), ObjectArchive::new(monitor.clone(), fleet.now));
+        let policy = RecordedPolicy::default();
         let mover = SessionMover::start(fleet.clone(), monitor).map_err(DaemonOpenError::Thread)?;
         let mut duty = DutyThread {
             fleet,
@@ -87,7 +91,10 @@ impl LeaderDuty {
             link: None,
             shipper: FileShipper::start(dir.clone()).map_err(DaemonOpenError::Thread)?,
             mover,
-            _copier: FileCopier::start(dir).map_err(DaemonOpenError::Thread)?,
+            _copier: FileCopier::start(dir.clone(), objects.clone(), policy.clone())
+                .map_err(DaemonOpenError::Thread)?,
+            _archiver: FileArchiver::start(dir, Some(lead), objects, policy)
+                .map_err(DaemonOpenError::Thread)?,
             commits: None,
             silent_hosts: SilentHosts::default(),
             executing: HashSet::new(),
@@ -131,6 +138,7 @@ struct DutyThread {
     shipper: FileShipper,
     mover: SessionMover,
     _copier: FileCopier,
+    _archiver: FileArchiver,
     /// Number of commits when the runs of this host were looked at.
     commits: Option<i64>,
     silent_hosts: SilentHosts,

@@ -24,6 +24,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use self::pending_commands::PendingCommands;
+use super::file_archiver::{FileArchiver, RecordedPolicy};
 use super::file_copier::FileCopier;
 use super::file_shipper::FileShipper;
 use super::hint_flag::HintFlag;
@@ -31,6 +32,7 @@ use super::host_message::{
     BEAT_PAUSE, ForwardedCommand, QUESTIONS_REPORT, QuestionsReport, STANDBY_BEAT_INTERVAL,
 };
 use super::lease_renewal::{read_lease_key, renew_lease};
+use super::object_archive::ObjectArchive;
 use super::session_mover::SessionMover;
 use crate::caller::Caller;
 use crate::cancel;
@@ -101,6 +103,7 @@ pub struct StandbyDaemon {
     shipper: FileShipper,
     mover: SessionMover,
     _copier: FileCopier,
+    _archiver: FileArchiver,
     link: Option<HostLink>,
     pulse: FleetPulse,
     commands: PendingCommands,
@@ -160,7 +163,12 @@ impl StandbyDaemon {
         let shipper = FileShipper::start(fleet.dir.clone()).map_err(DaemonOpenError::Thread)?;
         let mover =
             SessionMover::start(fleet.clone(), monitor.clone()).map_err(DaemonOpenError::Thread)?;
-        let copier = FileCopier::start(fleet.dir.clone()).map_err(DaemonOpenError::Thread)?;
+        let policy = RecordedPolicy::default();
+        let objects = ObjectArchive::new(monitor.clone(), fleet.now);
+        let copier = FileCopier::start(fleet.dir.clone(), objects.clone(), policy.clone())
+            .map_err(DaemonOpenError::Thread)?;
+        let archiver = FileArchiver::start(fleet.dir.clone(), None, objects, policy)
+            .map_err(DaemonOpenError::Thread)?;
         Ok(StandbyDaemon {
             fleet,
             load,
@@ -175,6 +183,7 @@ impl StandbyDaemon {
             shipper,
             mover,
             _copier: copier,
+            _archiver: archiver,
             link: Some(link),
             pulse: FleetPulse::default(),
             commands: PendingCommands::default(),

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use super::finding::{Finding, FindingArea, FindingSeverity};
 use crate::db::StateDatabase;
+use crate::file_archive::ArchiveFault;
 use crate::host_records::{HostRecord, HostState};
 
 /// Difference of a host's clock from that of the database at which it is reported.
 const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Reports hosts that are away, have another version, or a wrong clock.
+/// Reports hosts that are away, have another version, or a wrong clock, and files that the archive lacks or
+/// that a host could not take from it.
 pub(crate) fn examine(db: &StateDatabase, findings: &mut Vec<Finding>) {
     match db.hosts() {
         Ok(hosts) => findings.extend(check(&hosts)),
@@ -20,6 +22,25 @@ pub(crate) fn examine(db: &StateDatabase, findings: &mut Vec<Finding>) {
                 .with_remedy("check the server"),
         ),
     }
+    match db.archive_faults(None) {
+        Ok(faults) => findings.extend(faults.iter().map(archive_fault)),
+        Err(error) => findings.push(
+            Finding::new(
+                FindingSeverity::Warning,
+                FindingArea::Hosts,
+                "archive",
+                error.to_string(),
+            )
+            .with_remedy("check the server"),
+        ),
+    }
+}
+
+fn archive_fault(fault: &ArchiveFault) -> Finding {
+    let ArchiveFault { host, path, reason } = fault;
+    let problem = format!("the file archive has a fault at {path}: {reason}");
+    let remedy = "hosts that have the file keep it; copy it from one of them to hosts that lack it";
+    Finding::new(FindingSeverity::Warning, FindingArea::Hosts, host, problem).with_remedy(remedy)
 }
 
 fn check(hosts: &[HostRecord]) -> Vec<Finding> {

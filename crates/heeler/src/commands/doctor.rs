@@ -4,6 +4,7 @@
 mod agents;
 mod chat;
 mod docker;
+mod file_archive;
 mod footprint;
 mod github;
 mod notify;
@@ -129,6 +130,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
         findings = doctor::examine(&context.state_dir, context.home.as_deref(), process_env::now());
     }
     findings.extend(held_change_finding(&context));
+    findings.extend(file_archive::check(&context));
     let github = github::check(&context);
     progress.end();
     let examined = MachineReport {

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use heeler_engine::{DaemonCommand, HostDrain};
 use heeler_query::hosts::{clock_text, host_role, label_text, load_text};
 use heeler_query::session_moves::{SessionMoveSummary, move_text};
-use heeler_store::{HostLink, HostRecord, StoreReader};
+use heeler_store::{ArchiveFault, HostLink, HostRecord, StoreReader};
 use serde_json::{Value, json};
 
 use crate::context::CommandContext;
@@ -28,8 +28,8 @@ const SHOW: &str = "Examples:
   heeler host show alpha
   heeler host show alpha --json
 
-Sessions that are being moved from or to the host are listed, and results of the host that were refused, newest
-first. Exit codes: 0 shown, 4 no such host.";
+Sessions that are being moved from or to the host are listed, results of the host that were refused, newest first, and
+files that it could not archive, or not take from the archive. Exit codes: 0 shown, 4 no such host.";
 
 /// Help footer of `host drain`.
 const DRAIN: &str = "Examples:
@@ -184,10 +184,12 @@ fn show(context: &CommandContext, args: &HostShowArgs) -> CommandResult {
     let host = find(context, &args.host)?;
     let reader = StoreReader::open(&context.dir()?)?;
     let refused = reader.refused_results(&host.name).map_err(anyhow::Error::from)?;
+    let faults = reader.archive_faults(Some(&host.name)).map_err(anyhow::Error::from)?;
     let moves = reader.moves_of_host(&host.name).map_err(anyhow::Error::from)?;
     if args.json {
         let moves: Vec<SessionMoveSummary> = moves.iter().map(SessionMoveSummary::from).collect();
-        let shown = json!({ "host": host, "refused": refused, "moves": moves });
+        let shown =
+            json!({ "host": host, "refused": refused, "moves": moves, "archiveFaults": faults });
         return Ok(output::print_json(&shown)?);
     }
     let lines = [
@@ -214,6 +216,10 @@ fn show(context: &CommandContext, args: &HostShowArgs) -> CommandResult {
     for refused in refused {
         let (run, at, reason) = (refused.run, refused.refused_at, refused.reason);
         let line = format!("refused result of run {run} at {at}: {reason}");
+        output::print_line(output::one_line(&line))?;
+    }
+    for ArchiveFault { path, reason, .. } in faults {
+        let line = format!("fault of the file archive at {path}: {reason}");
         output::print_line(output::one_line(&line))?;
     }
     Ok(())

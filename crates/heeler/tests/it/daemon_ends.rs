@@ -98,7 +98,13 @@ fn every_point_apart_has_a_test_here() {
         // In `host_runs` and `host_files`.
         &[FaultPoint::BeforeClaim, FaultPoint::RunClaimed],
         &[FaultPoint::PartShipped, FaultPoint::PartCopied],
+        // In `host_moves`.
+        &[FaultPoint::MovePartShipped, FaultPoint::MovePacked, FaultPoint::MoveFetched],
+        &[FaultPoint::MovePlaced, FaultPoint::MoveReported],
         &[FaultPoint::BeforeShipping, FaultPoint::FilesShipped],
+        // In `host_archive`.
+        &[FaultPoint::ArchiveChunkStored, FaultPoint::ArchiveStored, FaultPoint::ArchiveRecorded],
+        &[FaultPoint::ArchiveFetched, FaultPoint::ArchiveCopied],
     ]
     .concat();
     assert_eq!(here, FaultPoint::APART);

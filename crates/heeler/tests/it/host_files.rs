@@ -33,7 +33,7 @@ fn herd(cluster: &PostgresCluster) -> Herd {
 }
 
 /// Returns the names and contents of the files that a job's agent sent, as a host has them.
-fn sent(herd: &Herd, job: &JobId) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn sent(herd: &Herd, job: &JobId) -> Vec<(String, Vec<u8>)> {
     let files = herd.dir().sent_files(job).into_iter();
     let mut sent: Vec<_> =
         files.map(|file| (file.name, std::fs::read(&file.path).unwrap())).collect();

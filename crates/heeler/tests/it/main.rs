@@ -59,6 +59,7 @@ mod golden;
 mod herdctl_commands;
 mod histories;
 mod hooks;
+mod host_archive;
 mod host_failover;
 mod host_files;
 mod host_messages;
