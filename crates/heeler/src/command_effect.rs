@@ -27,7 +27,7 @@ const STARTING: [&str; 2] = ["start", "restart"];
 
 /// Commands that start a daemon if none runs: all others.
 #[cfg(test)]
-const RUNNING: [&str; 51] = [
+const RUNNING: [&str; 52] = [
     "agent disable",
     "agent enable",
     "agent forget-hosts",
@@ -65,6 +65,7 @@ const RUNNING: [&str; 51] = [
     "session delete",
     "session fork",
     "session import",
+    "session move",
     "session rename",
     "session restore",
     "session resume",
