@@ -326,7 +326,7 @@ fn unknown_keys_are_errors_in_heeler_yaml_and_warnings_in_herdctl_yaml() {
             2 | quite_unlike_anything: 1
               | ^^^^^^^^^^^^^^^^^^^^^
               |
-              = help: known keys: version, fleet, defaults, agents, fleets, max_concurrent, budget, queue, retention, logs, watch_config, timezone, durability, store, workflows, web, webhooks, github, notify, metrics, telemetry, docker, working_directory, chat
+              = help: known keys: version, fleet, defaults, agents, fleets, max_concurrent, budget, queue, retention, logs, watch_config, timezone, durability, store, archive, workflows, web, webhooks, github, notify, metrics, telemetry, docker, working_directory, chat
         "#]],
     );
     let said = render(&[("herdctl.yaml", yaml)], &[]);
@@ -343,7 +343,7 @@ fn unknown_keys_are_errors_in_heeler_yaml_and_warnings_in_herdctl_yaml() {
         2 | quite_unlike_anything: 1
           | ^^^^^^^^^^^^^^^^^^^^^
           |
-          = help: known keys: version, fleet, defaults, agents, fleets, max_concurrent, budget, queue, retention, logs, watch_config, timezone, durability, store, workflows, web, webhooks, github, notify, metrics, telemetry, docker, working_directory, chat
+          = help: known keys: version, fleet, defaults, agents, fleets, max_concurrent, budget, queue, retention, logs, watch_config, timezone, durability, store, archive, workflows, web, webhooks, github, notify, metrics, telemetry, docker, working_directory, chat
     "#]].assert_eq(&said);
 }
 
