@@ -25,14 +25,15 @@ const CONTENT_INPUTS: [&str; 2] = ["content", "file_text"];
 /// Returns the conversation of a request in the form of the Messages API.
 pub(super) fn messages(body: &Json) -> Json {
     let messages = body["messages"].as_array().into_iter().flatten().map(|message| {
-        let text = match &message["content"] {
-            Json::String(text) => text.clone(),
+        // A prompt may be beside a reminder in the same message, so its blocks stay apart.
+        let texts: Vec<&str> = match &message["content"] {
+            Json::String(text) => vec![text],
             content => {
                 let blocks = content.as_array().into_iter().flatten();
-                let texts: Vec<&str> = blocks.filter_map(|block| block["text"].as_str()).collect();
-                texts.join("\n")
+                blocks.filter_map(|block| block["text"].as_str()).collect()
             }
         };
+        let text = texts.join("\n");
         match message["role"].as_str().unwrap_or_default() {
             "tool" => {
                 json!({ "role": "user", "content": [{ "type": "tool_result", "content": text }] })
@@ -50,7 +51,8 @@ pub(super) fn messages(body: &Json) -> Json {
             }
             role => {
                 let role = if role == "user" { "user" } else { "system" };
-                json!({ "role": role, "content": [{ "type": "text", "text": text }] })
+                let blocks = texts.iter().map(|text| json!({ "type": "text", "text": text }));
+                json!({ "role": role, "content": blocks.collect::<Vec<_>>() })
             }
         }
     });
