@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::leader::LeaderMemory;
+use super::leader_memory::LeaderMemory;
 use super::server::SharedRun;
 use crate::RunId;
 use crate::run::{HostContact, RunResult};

@@ -4,6 +4,7 @@ use super::super::*;
 use super::HostSimulation;
 use super::commit::{CommitRequest, SharedRunChange};
 use super::daemon::{HostThread, RunLaunch};
+use super::leader_memory::{LeaderMemory, SentCommit};
 use super::mutation::HostMutation;
 use super::network::HostRequest;
 use super::server::{HOSTS, SharedRun, SharedRunStatus};
@@ -15,37 +16,6 @@ use heeler_config::HostChoice;
 
 /// Interval at which the signs of life of other hosts are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Memory of a leader.
-pub(super) struct LeaderMemory {
-    pub(super) fleet: FleetSimulation,
-    pub(super) term: i64,
-    pub(super) commits: i64,
-    /// End of the lead, in time since the start of the machine.
-    pub(super) until: Duration,
-    pub(super) watch: HostWatch,
-    /// True if it has taken its own runs over.
-    pub(super) is_recovered: bool,
-    looked_at: Duration,
-    /// A commit whose outcome is not known yet.
-    sent: Option<SentCommit>,
-    /// True if only a new connection can tell the outcome.
-    is_unknown: bool,
-}
-
-impl std::fmt::Debug for LeaderMemory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "leader in term {}", self.term)
-    }
-}
-
-/// The part of a commit that is needed after it.
-struct SentCommit {
-    effects: Vec<FleetEffect>,
-    jobs: Vec<JobId>,
-    /// Runs of this host that begin.
-    launches: Vec<RunLaunch>,
-}
 
 /// Changes of a turn besides those of the state machine.
 #[derive(Default)]

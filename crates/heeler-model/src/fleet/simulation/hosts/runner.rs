@@ -1,14 +1,11 @@
 //! Runners of a machine: they start agents, write rows, follow their leases and end.
 
 use super::super::*;
-use super::HostSimulation;
 use super::daemon::RunLaunch;
 use super::machine::{LocalRun, LocalRunState};
 use super::mutation::HostMutation;
+use super::{HostSimulation, RUN_LENGTH_MIN};
 use crate::run::{HostContact, RunLease, RunLeaseState};
-
-/// Steps of a short run, on average.
-pub(super) const RUN_LENGTH_MIN: u32 = 6;
 
 impl HostSimulation {
     /// Starts the runner of a claimed run, or of a run of the leader itself.
