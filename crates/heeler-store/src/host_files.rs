@@ -12,7 +12,7 @@ use heeler_transcript::resolve_inside;
 use crate::db::DatabaseError;
 use crate::db::database_error::failed;
 use crate::db::postgres::{PostgresConnection, quote};
-use crate::file_archive::HAS_ARCHIVE;
+use crate::file_archive_table::HAS_ARCHIVE;
 use crate::hex::{from_hex, hex};
 use crate::host_link::HostLink;
 use crate::host_row::{flag, number, text};

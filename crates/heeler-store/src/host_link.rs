@@ -17,7 +17,7 @@ use crate::db::postgres::{
 };
 use crate::db::postgres_error::PostgresError;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
-use crate::file_archive::CREATE_ARCHIVE;
+use crate::file_archive_table::CREATE_ARCHIVE;
 use crate::host_files::{ADD_OPEN_RUNS, CREATE_FILES};
 use crate::host_records::{HOST_SILENCE_MAX, HostFacts, HostState, write_labels};
 use crate::host_release::{HOST_PROTOCOL, check_release};

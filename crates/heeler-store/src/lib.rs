@@ -14,6 +14,7 @@ mod db;
 pub mod doctor;
 mod failed_hooks;
 mod file_archive;
+mod file_archive_table;
 mod fleet_environment;
 mod herdctl_layout;
 mod hex;
