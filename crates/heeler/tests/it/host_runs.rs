@@ -285,66 +285,6 @@ fn a_run_whose_claim_was_executed_late_gives_way_to_another_run() {
     stop(&first, alpha);
 }
 
-/// Lets the first run of a job have been on a host that has not shipped its files, and is away.
-const ELSEWHERE: &str = "CREATE FUNCTION move_away() RETURNS trigger AS $$ BEGIN \
-    UPDATE unshipped_runs SET host = 'gamma' WHERE run = NEW.id; NEW.host = 'gamma'; \
-    RETURN NEW; END $$ LANGUAGE plpgsql; \
-    CREATE TRIGGER moved_away BEFORE UPDATE ON runs FOR EACH ROW \
-    WHEN (OLD.committed = 0 AND NEW.committed <> 0 AND NEW.attempt = 1) EXECUTE FUNCTION move_away()";
-
-/// Connections over which beta gives its signs of life.
-const BEATING: &str = "FROM pg_stat_activity WHERE query LIKE '%beta%' AND pid <> pg_backend_pid() \
-    AND (query LIKE 'WITH seen AS%' OR query LIKE 'SELECT run, COALESCE%')";
-
-/// Ends beta's connection, and waits until a new one has looked at its runs.
-#[track_caller]
-fn break_link_of_beta(cluster: &PostgresCluster) {
-    let ended = wait_for("the connection of beta", || {
-        let pid =
-            cluster.query("fleet", &format!("SELECT pg_terminate_backend(pid), pid {BEATING}"));
-        (!pid.trim().is_empty()).then_some(pid)
-    });
-    let seen = || {
-        let connection = cluster.query("fleet", &format!("SELECT pid {BEATING}"));
-        let mark = cluster.query("fleet", "SELECT seen_at FROM hosts WHERE name = 'beta'");
-        (connection.trim().to_owned(), mark)
-    };
-    let mut marks = std::collections::BTreeSet::new();
-    wait_for("signs of life of beta", || {
-        let (connection, mark) = seen();
-        if !connection.is_empty() && !ended.contains(&connection) {
-            marks.insert(mark);
-        }
-        (marks.len() > 4).then_some(())
-    });
-}
-
-#[test]
-fn a_run_that_waits_for_earlier_files_is_not_given_up_after_a_lost_connection() {
-    let cluster = cluster();
-    let (first, second) = (herd(&cluster), herd(&cluster));
-    let (mut alpha, _) = first.begin(&["--host", "alpha"]);
-    wait_for_leader(&first, "alpha");
-    let (beta, _) = second.begin(&["--host", "beta"]);
-    cluster.query("fleet", LATE_CLAIM);
-    cluster.query("fleet", ELSEWHERE);
-    let job = trigger(&first, &mut alpha, "brief");
-    let is_claimed = "SELECT 1 FROM runs WHERE attempt = 2 AND status = 'created'";
-    wait_for("the claim of the second run", || {
-        cluster.query("fleet", is_claimed).contains('1').then_some(())
-    });
-    break_link_of_beta(&cluster);
-    let runs = first.reader().runs_of_job(&job).unwrap();
-    assert_eq!((runs.len(), runs[1].committed), (2, false), "{runs:?}");
-    assert_eq!(ran(&second).len(), 0, "it waits for the files of the first run");
-    cluster.query("fleet", "DELETE FROM unshipped_runs WHERE host = 'gamma'");
-    assert_eq!(first.ends(&job).head.status, JobStatus::Completed);
-    assert_eq!(ran(&second).len(), 1, "the agent was started once");
-    assert_eq!(first.reader().runs_of_job(&job).unwrap().len(), 2);
-    stop(&second, beta);
-    stop(&first, alpha);
-}
-
 #[test]
 fn a_host_killed_at_any_point_starts_each_job_once_and_loses_no_row() {
     let cluster = cluster();
