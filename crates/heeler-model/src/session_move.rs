@@ -44,7 +44,7 @@ pub enum SessionMoveObstacle {
     UnstartedFork,
 }
 
-/// What decides about a move.
+/// Facts that decide about a move.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionMoveFacts<'f> {
     pub session: &'f str,
@@ -201,7 +201,7 @@ fn check_choice(
     }
 }
 
-/// What decides the end of an open move.
+/// Facts that decide the end of an open move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenMoveFacts<'f> {
     pub state: SessionMoveState,

@@ -53,7 +53,7 @@ pub struct SessionMoveRow {
     pub attempt: Option<Uuid>,
     /// Length of the source's native file; `None` unless it is Claude's.
     pub native_bytes: Option<u64>,
-    /// What the target has placed.
+    /// Files that the target has placed.
     pub report: Option<SessionMoveReport>,
     /// Reason for which the session stayed on its source.
     pub reason: Option<String>,
@@ -63,7 +63,7 @@ pub struct SessionMoveRow {
     pub seconds_left: u64,
 }
 
-/// What the target of a move has placed.
+/// Files that the target of a move has placed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionMoveReport {
     /// End of the native file, if it is not that of the source.
