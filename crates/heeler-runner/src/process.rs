@@ -98,6 +98,8 @@ use cgroup::CgroupEntry;
 pub(crate) use cgroup::RunCgroup;
 pub use cgroup::control_group_unavailable_reason;
 #[cfg(target_os = "linux")]
+pub(crate) use container::PreparedContainer;
+#[cfg(target_os = "linux")]
 pub(crate) use container_settle::settle_containers;
 #[cfg(target_os = "linux")]
 pub(crate) use file_limits::AgentFileLimits;
@@ -109,6 +111,8 @@ pub use first_process_path::find_first_process;
 pub(crate) use kept_container::KeptContainerPlan;
 use marker::MARKER;
 pub use marker::{restart_process, restart_without_marker};
+#[cfg(not(target_os = "linux"))]
+pub(crate) use non_linux::PreparedContainer;
 pub(crate) use os::memory_file;
 pub(crate) use process_end::ProcessEnd;
 #[cfg(target_os = "linux")]
@@ -341,14 +345,18 @@ impl ProcessTree {
         &self,
         launch: &LaunchSpec,
         context: &SpawnContext<'_>,
+        container: Option<PreparedContainer>,
     ) -> Result<AgentProcess, AgentSpawnError> {
         #[cfg(target_os = "linux")]
         if let Some(sandbox) = &self.sandbox
             && let Some(spec) = &sandbox.spec.container
+            && let Some(container) = container
         {
             refuse_secret_argument(launch, context.secrets)?;
-            return self.spawn_in_container(sandbox, spec, launch, context).await;
+            return self.spawn_in_container(sandbox, spec, container, (launch, context)).await;
         }
+        #[cfg(not(target_os = "linux"))]
+        let _ = container;
         self.spawn(launch, context)
     }
 

@@ -510,14 +510,15 @@ impl RunExecutor<'_> {
             inherit: &inherit,
             secrets: self.host.argument_redactor(),
         };
-        if let Some(ending) = self.prepare_image(run, tree).await {
-            return ending;
-        }
+        let container = match self.prepare_container(run, tree).await {
+            Ok(container) => container,
+            Err(ending) => return ending,
+        };
         // The fleet may have given the run up meanwhile.
         if let Some(ending) = run.lease_end() {
             return ending;
         }
-        let spawned = tree.spawn_agent(launch, &spawn_context).await;
+        let spawned = tree.spawn_agent(launch, &spawn_context, container).await;
         #[cfg(target_os = "linux")]
         for note in tree.take_container_notes() {
             run.add_note("container", note);

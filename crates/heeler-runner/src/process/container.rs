@@ -42,9 +42,8 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(60);
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Container of a run that is ready to be created.
-struct PreparedContainer<'c> {
+pub(crate) struct PreparedContainer {
     engine: ContainerEngine,
-    spec: &'c ContainerSpec,
     image: ContainerImage,
     facts: EngineFacts,
     owner: ContainerOwner,
@@ -63,27 +62,30 @@ struct StartedContainer {
 }
 
 impl ProcessTree {
-    /// Pulls the image of the agent's container if the engine lacks it. `tell` is called before a
-    /// pull, which may take minutes.
-    pub(crate) async fn prepare_image(&self, tell: impl FnOnce(&str)) -> Result<(), String> {
-        let Some(spec) = self.sandbox.as_ref().and_then(|it| it.spec.container.as_ref()) else {
-            return Ok(());
-        };
+    /// Prepares the agent's container, if it has one. Pulls its image if the engine lacks it: `tell` is
+    /// called before, because that may take minutes.
+    pub(crate) async fn prepare_container(
+        &self,
+        tell: impl FnOnce(&str),
+    ) -> Result<Option<PreparedContainer>, String> {
+        let Some(sandbox) = &self.sandbox else { return Ok(None) };
+        let Some(spec) = &sandbox.spec.container else { return Ok(None) };
         let told = |error: EngineError| error_chain(&error);
         let engine = ContainerEngine::connect(&spec.engine).await.map_err(told)?;
-        if engine.image(&spec.image).await.map_err(told)?.is_some() {
-            return Ok(());
-        }
-        // No registry has an image of this machine, and someone could register its name.
-        if spec.pull == ImagePull::Never || spec.image.starts_with("localhost/") {
-            return Err(format!(
-                "the engine lacks the image {}, which is never pulled: build it (`heeler image build`), \
-                 pull it (`docker pull`), or set `docker.image`",
-                spec.image
-            ));
-        }
-        tell(&spec.image);
-        engine.pull(&spec.image).await.map_err(told)
+        // The engine needs a while for its properties.
+        let (image, facts) = tokio::join!(engine.image(&spec.image), engine.facts());
+        let (image, facts) = (image.map_err(told)?, facts.map_err(told)?);
+        let image = match image {
+            Some(image) => image,
+            None => pull_image(&engine, spec, tell).await?,
+        };
+        let state_dir = sandbox.run_dir.parent().and_then(Utf8Path::parent);
+        let state_dir = state_dir.ok_or("the run has no state directory")?.to_owned();
+        let kept_for = sandbox.kept.as_ref().map(|plan| plan.session.clone());
+        let agent = sandbox.agent.clone();
+        let owner = ContainerOwner { run: self.run, state_dir, agent, kept_for };
+        let name = format!("heeler-{}", self.run);
+        Ok(Some(PreparedContainer { engine, image, facts, owner, name }))
     }
 
     /// Starts an agent in its container.
@@ -91,13 +93,12 @@ impl ProcessTree {
         &self,
         sandbox: &AgentSandbox,
         spec: &ContainerSpec,
-        launch: &LaunchSpec,
-        context: &SpawnContext<'_>,
+        prepared: PreparedContainer,
+        (launch, context): (&LaunchSpec, &SpawnContext<'_>),
     ) -> Result<AgentProcess, AgentSpawnError> {
         let refused =
             |reason: String| AgentSpawnError::Container { program: launch.program.clone(), reason };
         let failed = |error: io::Error| refused(error_chain(&error));
-        let prepared = self.prepare_container(sandbox, spec).await.map_err(refused)?;
         let sockets = sandbox
             .sockets
             .as_deref()
@@ -122,7 +123,7 @@ impl ProcessTree {
         adapt_request(&mut request, spec, &prepared.image, launch).map_err(failed)?;
         request.copies = body.copies;
         let (pipes, agent_ends) = agent_pipes().map_err(failed)?;
-        let started = self.start_container(sandbox, &prepared, sockets, &body.body).await;
+        let started = self.start_container(sandbox, spec, &prepared, (sockets, &body.body)).await;
         let StartedContainer { runner, pid, id, kept_lock } = started.map_err(refused)?;
         sandbox.container_pid.set(pid.as_raw_nonzero().get().cast_unsigned());
         let mut descriptors: Vec<BorrowedFd<'_>> =
@@ -170,35 +171,15 @@ impl ProcessTree {
         Ok((ProcessHandle::open(pid)?, flags))
     }
 
-    async fn prepare_container<'c>(
-        &self,
-        sandbox: &AgentSandbox,
-        spec: &'c ContainerSpec,
-    ) -> Result<PreparedContainer<'c>, String> {
-        let told = |error: EngineError| error_chain(&error);
-        let engine = ContainerEngine::connect(&spec.engine).await.map_err(told)?;
-        // The engine needs a while for its properties.
-        let (image, facts) = tokio::join!(engine.image(&spec.image), engine.facts());
-        let (image, facts) = (image.map_err(told)?, facts.map_err(told)?);
-        let image = image.ok_or_else(|| format!("the engine lacks the image {}", spec.image))?;
-        let state_dir = sandbox.run_dir.parent().and_then(Utf8Path::parent);
-        let state_dir = state_dir.ok_or("the run has no state directory")?.to_owned();
-        let kept_for = sandbox.kept.as_ref().map(|plan| plan.session.clone());
-        let agent = sandbox.agent.clone();
-        let owner = ContainerOwner { run: self.run, state_dir, agent, kept_for };
-        let name = format!("heeler-{}", self.run);
-        Ok(PreparedContainer { engine, spec, image, facts, owner, name })
-    }
-
     /// Creates a container, or takes that of the session, and starts it.
     async fn start_container(
         &self,
         sandbox: &AgentSandbox,
-        prepared: &PreparedContainer<'_>,
-        sockets: &Utf8Path,
-        body: &serde_json::Value,
+        spec: &ContainerSpec,
+        prepared: &PreparedContainer,
+        (sockets, body): (&Utf8Path, &serde_json::Value),
     ) -> Result<StartedContainer, String> {
-        let PreparedContainer { engine, spec, .. } = prepared;
+        let engine = &prepared.engine;
         let told = |error: EngineError| error_chain(&error);
         // Settling needs it to find the container, so it is durable before there is one.
         let record = ContainerRecord { protocol: PROTOCOL, engine: spec.engine.clone() };
@@ -242,7 +223,7 @@ impl ProcessTree {
     async fn provide_container(
         &self,
         sandbox: &AgentSandbox,
-        PreparedContainer { engine, owner, name, .. }: &PreparedContainer<'_>,
+        PreparedContainer { engine, owner, name, .. }: &PreparedContainer,
         body: &serde_json::Value,
     ) -> Result<(String, Option<LockFile>), String> {
         let told = |error: EngineError| error_chain(&error);
@@ -273,6 +254,27 @@ impl ProcessTree {
         let running = self.take_running_container()?;
         running.end().await
     }
+}
+
+/// Pulls the image of a container.
+async fn pull_image(
+    engine: &ContainerEngine,
+    spec: &ContainerSpec,
+    tell: impl FnOnce(&str),
+) -> Result<ContainerImage, String> {
+    let name = &spec.image;
+    // No registry has an image of this machine, and someone could register its name.
+    if spec.pull == ImagePull::Never || name.starts_with("localhost/") {
+        return Err(format!(
+            "the engine lacks the image {name}, which is never pulled: build it (`heeler image build`), \
+             pull it (`docker pull`), or set `docker.image`"
+        ));
+    }
+    tell(name);
+    let told = |error: EngineError| error_chain(&error);
+    engine.pull(name).await.map_err(told)?;
+    let pulled = engine.image(name).await.map_err(told)?;
+    pulled.ok_or_else(|| format!("the engine has pulled the image {name} and lacks it"))
 }
 
 /// Returns the reason that the first process has not started the agent.

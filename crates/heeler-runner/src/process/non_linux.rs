@@ -11,6 +11,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions};
 
+/// Container that is ready to be created: none is here.
+pub(crate) enum PreparedContainer {}
+
 /// Process identified by its PID.
 #[derive(Debug)]
 pub(super) struct ProcessHandle(Pid);

@@ -22,9 +22,9 @@ use crate::egress::{ContainerPid, EgressService, PROXY_PORT};
 use crate::event_loop::ActiveRun;
 #[cfg(target_os = "linux")]
 use crate::files;
-use crate::process::ProcessTree;
 #[cfg(target_os = "linux")]
 use crate::process::{AgentFileLimits, AgentSandbox, KeptContainerPlan};
+use crate::process::{PreparedContainer, ProcessTree};
 #[cfg(target_os = "linux")]
 use crate::session::runner_command;
 
@@ -242,16 +242,16 @@ pub(super) async fn end_container(tree: &ProcessTree) -> Option<String> {
 }
 
 impl RunExecutor<'_> {
-    /// Makes sure that the engine has the image of the agent's container. Returns the end of the run
-    /// if it has not, or if the run was cancelled meanwhile.
+    /// Prepares the container of the agent, if it has one. Returns the end of the run if that is not
+    /// possible, or if the run was cancelled meanwhile.
     #[cfg(target_os = "linux")]
-    pub(super) async fn prepare_image(
+    pub(super) async fn prepare_container(
         &self,
         run: &mut ActiveRun,
         tree: &ProcessTree,
-    ) -> Option<AgentProcessExit> {
+    ) -> Result<Option<PreparedContainer>, AgentProcessExit> {
         let (pulling, mut pull_started) = tokio::sync::oneshot::channel();
-        let prepare = tree.prepare_image(|image| drop(pulling.send(image.to_owned())));
+        let prepare = tree.prepare_container(|image| drop(pulling.send(image.to_owned())));
         let mut prepare = std::pin::pin!(prepare);
         let mut is_told = false;
         let prepared = loop {
@@ -269,8 +269,9 @@ impl RunExecutor<'_> {
                     if is_told {
                         files::set_pulling(self.dir, false);
                     }
-                    run.ending = Some(AgentProcessExit::Cancelled { by });
-                    return run.ending.clone();
+                    let cancelled = AgentProcessExit::Cancelled { by };
+                    run.ending = Some(cancelled.clone());
+                    return Err(cancelled);
                 }
             }
         };
@@ -279,15 +280,15 @@ impl RunExecutor<'_> {
             files::set_pulling(self.dir, false);
             run.deadlines.restart(std::time::Instant::now());
         }
-        prepared.err().map(|reason| AgentProcessExit::NotStarted { reason })
+        prepared.map_err(|reason| AgentProcessExit::NotStarted { reason })
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub(super) async fn prepare_image(
+    pub(super) async fn prepare_container(
         &self,
         _: &mut ActiveRun,
         _: &ProcessTree,
-    ) -> Option<AgentProcessExit> {
-        None
+    ) -> Result<Option<PreparedContainer>, AgentProcessExit> {
+        Ok(None)
     }
 }
