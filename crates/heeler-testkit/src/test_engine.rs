@@ -151,6 +151,10 @@ impl Drop for TestEngine {
         for pid in shims {
             let _sent = rustix::process::kill_process(pid, Signal::KILL);
         }
+        // A killed engine has left the mount of its data, which each sandbox of this machine would copy.
+        let mut unmount = program("umount");
+        unmount.args(["--lazy", "--quiet"]).arg(self.folder.path().join("data"));
+        let _is_mounted = unmount.stdout(Stdio::null()).stderr(Stdio::null()).status();
         if std::thread::panicking() {
             let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
             let lines: Vec<&str> = log.lines().rev().take(20).collect();
