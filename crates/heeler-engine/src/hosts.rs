@@ -13,10 +13,13 @@ mod host_message;
 mod leader_duty;
 mod lease_renewal;
 mod object_archive;
+mod part_batch;
+mod part_copy;
 mod session_mover;
 mod shipped_run;
 mod silent_hosts;
 mod standby;
+mod sync_batch;
 mod unshared_tail;
 
 pub(crate) use leader_duty::LeaderDuty;

@@ -2,8 +2,7 @@
 //!
 //! A part is a range of bytes of one file; of a transcript, whole lines. Parts are numbered in the order of
 //! their commits, so a host reads each one once. A run is on the list of its host from its first commit
-//! until its files are shipped to their end. Start at [`HostLink::send_part`] and
-//! [`HostLink::parts_after`].
+//! until its files are shipped to their end. Start at [`HostLink::send_part`].
 
 use camino::Utf8PathBuf;
 use heeler_model::{JobId, RunId};
@@ -13,7 +12,7 @@ use crate::db::DatabaseError;
 use crate::db::database_error::failed;
 use crate::db::postgres::{PostgresConnection, quote};
 use crate::file_archive_table::HAS_ARCHIVE;
-use crate::hex::{from_hex, hex};
+use crate::hex::hex;
 use crate::host_link::HostLink;
 use crate::host_row::{flag, number, text};
 use crate::layout::StateDir;
@@ -21,9 +20,6 @@ use crate::sent_files::is_sent_name;
 
 /// Channel of the server on which hosts learn of new parts.
 pub(crate) const PART_CHANNEL: &str = "heeler_parts";
-
-/// Most parts that a host reads at once.
-const PARTS_AT_ONCE: usize = 4;
 
 /// Days after which parts are removed even if a host has not read them.
 const PART_AGE_MAX_DAYS: u32 = 30;
@@ -99,6 +95,33 @@ pub enum PartReceipt {
     OtherLength(u64),
     /// Another host ships the file.
     OtherHost(String),
+}
+
+/// What the database has in the place of a part.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct PartState {
+    /// The run is this host's, under the term of the part.
+    is_allowed: bool,
+    /// The host that ships the file; `None` if nothing of it is on record.
+    host: Option<String>,
+    length: u64,
+}
+
+impl PartState {
+    /// Returns true if nothing but a lock or a repetition keeps the part of this host from being stored.
+    pub(crate) fn may_take(&self, part: &SharedPart<'_>, own: &str) -> bool {
+        let is_own = self.host.as_deref().is_none_or(|host| host == own);
+        self.is_allowed && is_own && self.length == part.start
+    }
+
+    /// Returns the receipt of a part of this host that was not stored.
+    pub(crate) fn receipt(self, own: &str) -> PartReceipt {
+        match self.host {
+            _ if !self.is_allowed => PartReceipt::Fenced,
+            Some(other) if other != own => PartReceipt::OtherHost(other),
+            _ => PartReceipt::OtherLength(self.length),
+        }
+    }
 }
 
 /// A part that another host shipped.
@@ -215,20 +238,37 @@ impl HostLink {
         if !self.query("ship a file", &sql)?.is_empty() {
             return Ok(PartReceipt::Stored);
         }
-        let sql = format!(
-            "SELECT (SELECT 1 FROM runs WHERE id = {run} AND host = {host} AND term = {term}), \
-             (SELECT host FROM shared_files WHERE path = {path}), \
-             (SELECT length FROM shared_files WHERE path = {path})"
-        );
-        let rows = self.query("ship a file", &sql)?;
-        let row = rows.first().map(Vec::as_slice).unwrap_or_default();
-        if text(row, 0).is_none() {
-            return Ok(PartReceipt::Fenced);
+        let states = self.part_states(std::slice::from_ref(part))?;
+        let state = states.into_iter().next().unwrap_or_default();
+        Ok(state.receipt(self.host_name()))
+    }
+
+    /// Returns what the database has in the place of each part.
+    pub(crate) fn part_states(
+        &self,
+        parts: &[SharedPart<'_>],
+    ) -> Result<Vec<PartState>, DatabaseError> {
+        if parts.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(match text(row, 1) {
-            Some(other) if other != self.host_name() => PartReceipt::OtherHost(other),
-            _ => PartReceipt::OtherLength(number(row, 2).unsigned_abs()),
-        })
+        let values = parts.iter().enumerate().map(|(at, part)| {
+            let (run, path) = (quote(&part.run.to_string()), quote(part.path));
+            format!("({at}, {run}, CAST({} AS BIGINT), {path})", part.term)
+        });
+        let sql = format!(
+            "SELECT EXISTS (SELECT 1 FROM runs WHERE id = parts.run AND host = {} \
+             AND term = parts.term), known.host, known.length \
+             FROM (VALUES {}) AS parts (at, run, term, path) \
+             LEFT JOIN shared_files AS known USING (path) ORDER BY at",
+            quote(self.host_name()),
+            values.collect::<Vec<_>>().join(", ")
+        );
+        let one = |row: &Vec<Option<String>>| PartState {
+            is_allowed: flag(row, 0),
+            host: text(row, 1),
+            length: number(row, 2).unsigned_abs(),
+        };
+        Ok(self.query("ship a file", &sql)?.iter().map(one).collect())
     }
 
     /// Returns the host that ships a file; `None` for a file of which nothing is on record.
@@ -301,26 +341,6 @@ impl HostLink {
         self.listen(PART_CHANNEL, Box::new(hint))
     }
 
-    /// Reads the parts of all hosts after a number, in the order of their commits.
-    pub fn parts_after(&self, last: i64) -> Result<Vec<ReceivedPart>, DatabaseError> {
-        let sql = format!(
-            "SELECT number, host, path, start, encode(bytes, 'hex'), is_last, takes_over FROM file_parts \
-             WHERE number > {last} ORDER BY number LIMIT {PARTS_AT_ONCE}"
-        );
-        let one = |row: &Vec<Option<String>>| {
-            Some(ReceivedPart {
-                number: number(row, 0),
-                host: text(row, 1)?,
-                path: text(row, 2)?,
-                start: number(row, 3).unsigned_abs(),
-                bytes: from_hex(&text(row, 4)?),
-                is_last: flag(row, 5),
-                takes_over: flag(row, 6),
-            })
-        };
-        Ok(self.query("read shipped files", &sql)?.iter().filter_map(one).collect())
-    }
-
     /// Returns the number of the last part of which this host has a durable copy.
     pub fn parts_read(&self) -> Result<i64, DatabaseError> {
         let sql = format!(
@@ -390,6 +410,6 @@ mod tests {
     #[test]
     fn bytes_survive_the_text_form() {
         let all: Vec<u8> = (0..=255).collect();
-        assert_eq!(from_hex(&hex(&all)), all);
+        assert_eq!(crate::hex::from_hex(&hex(&all)), all);
     }
 }

@@ -22,6 +22,7 @@ pub mod history;
 mod host_files;
 mod host_lease;
 mod host_link;
+mod host_part_batches;
 mod host_records;
 mod host_release;
 mod host_row;

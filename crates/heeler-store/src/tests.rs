@@ -6,6 +6,7 @@ mod daemon;
 mod database;
 mod fail_overs;
 mod file_archives;
+mod host_part_batches;
 mod host_records;
 mod host_session_moves;
 mod hostile;

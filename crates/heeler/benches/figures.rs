@@ -34,6 +34,8 @@ mod runs;
 mod scene;
 #[path = "figures/sessions.rs"]
 mod sessions;
+#[path = "figures/shipped_rows.rs"]
+mod shipped_rows;
 #[path = "figures/transcripts.rs"]
 mod transcripts;
 #[path = "figures/workflows.rs"]
@@ -150,6 +152,10 @@ fn main() {
     }
     if wants("hosts") {
         figures.extend(hosts::figures(&bench));
+    }
+    // Part of the hosts, which can be measured alone.
+    if wants("hosts") || wants("shipped-rows") {
+        figures.extend(shipped_rows::figures(&bench));
     }
     if wants("isolation") {
         figures.extend(isolation::figures(&bench));

@@ -16,8 +16,8 @@ use heeler_store::{
 };
 use heeler_transcript::{LINE_BYTES_MAX, OsDisk, create_folder, untrusted_file};
 
-use super::file_copier::{CopyFault, add_part, disk, draft_path, open_fault};
 use super::object_archive::{ObjectArchive, ObjectError};
+use super::part_copy::{CopyFault, add_part, disk, draft_path, open_fault, os_disk};
 use crate::fault::{self, FaultPoint};
 
 /// Bytes that are appended at once, unless one line is longer.
@@ -224,7 +224,7 @@ fn append_content(
             is_last: form == SharedFileForm::Whole && end >= file.length,
             takes_over: false,
         };
-        add_part(form, path, &part)?;
+        add_part(&os_disk(), form, path, &part)?;
         if end >= file.length {
             return Ok(());
         }

@@ -1,33 +1,35 @@
 //! Keeps copies of the files of other hosts' runs, so that every host shows the rows and files of every
 //! job.
 //!
-//! A copy is synced before the database records that this host has it. A part that was copied in part, or
-//! twice, is recognized by the length of the copy. Start at [`FileCopier::start`].
+//! All copies of a batch are synced together before the database records that this host has them. Start at
+//! [`FileCopier::start`].
 
-use std::fs::File;
-use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::error_chain;
-use heeler_store::{ArchivedFile, HostLink, ReceivedPart, SharedFileForm, StateDir};
-use heeler_transcript::{
-    AppendError, OsDisk, TranscriptOpenError, TranscriptWriter, TranscriptWriterOptions,
-    create_folder, untrusted_file,
-};
+use heeler_store::{ArchivedFile, HostLink, ReceivedPart, StateDir};
+use heeler_transcript::DiskBackend;
 
 use super::archive_copy::{ArchiveCopy, copy_archived};
 use super::file_archiver::RecordedPolicy;
 use super::object_archive::ObjectArchive;
+use super::part_copy::{CopyFault, NO_BEGINNING, add_part};
+use super::sync_batch::SyncBatch;
 use super::unshared_tail::set_tail_aside;
 use crate::fault::{self, FaultPoint};
 
 /// Interval at which new parts are looked for without a hint of the server. Hints come at once; one is
 /// lost only with the connection.
 const COPY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Shortest time from one batch of parts to the next. What several hosts ship in it is synced together.
+const BATCH_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Delay after an error.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -41,9 +43,6 @@ const STORE_PAUSE_MAX: Duration = Duration::from_secs(300);
 
 /// Interval at which parts that all hosts have are removed from the database.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Reason of [`CopyFault::NoBeginning`].
-const NO_BEGINNING: &str = "its beginning is not here";
 
 /// Event for the thread.
 enum CopierEvent {
@@ -136,8 +135,15 @@ impl CopierThread {
                 Ok(CopierEvent::Hint) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(CopierEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             }
+            let begun = Instant::now();
             wait = match self.copy_new() {
-                Ok(true) => Duration::ZERO,
+                Ok(true) => {
+                    // Hints are not lost: the next read finds all parts.
+                    if !rest(events, BATCH_INTERVAL.saturating_sub(begun.elapsed())) {
+                        return;
+                    }
+                    Duration::ZERO
+                }
                 Ok(false) => COPY_INTERVAL,
                 Err(why) => {
                     tracing::warn!(why, "files of other hosts are copied later");
@@ -182,10 +188,14 @@ impl CopierThread {
             return Ok(false);
         };
         let own = self.dir.host().map(|host| host.name.to_string());
-        for part in parts.iter().filter(|part| Some(&part.host) != own.as_ref()) {
-            copy_part((link, &self.objects), &self.dir, part)?;
+        let others = parts.into_iter().filter(|part| Some(&part.host) != own.as_ref());
+        let syncs = Arc::new(SyncBatch::default());
+        let disk: Arc<dyn DiskBackend> = syncs.clone();
+        for parts in group_parts(others) {
+            copy_parts((link, &self.objects), &self.dir, &disk, &parts)?;
             fault::reach(FaultPoint::PartCopied);
         }
+        syncs.finish().map_err(|error| format!("cannot sync copies of files: {error}"))?;
         link.note_parts_read(last).map_err(failed)?;
         self.last = last;
         Ok(true)
@@ -306,16 +316,75 @@ fn take_file(
     Ok(TakenFile::Here)
 }
 
-/// Appends a part to this host's copy, unless the copy is another file by now. If its beginning is not
-/// here, it may be in the archive.
+/// Groups parts that continue each other, in the order of their first ones.
+fn group_parts(parts: impl Iterator<Item = ReceivedPart>) -> Vec<Vec<ReceivedPart>> {
+    let mut groups: Vec<Vec<ReceivedPart>> = Vec::new();
+    let mut latest: HashMap<String, usize> = HashMap::new();
+    for part in parts {
+        let at = latest.get(&part.path).copied().filter(|at| {
+            groups[*at].last().is_some_and(|before| {
+                let end = before.start + before.bytes.len() as u64;
+                end == part.start && !before.is_last && !part.takes_over && before.host == part.host
+            })
+        });
+        match at {
+            Some(at) => groups[at].push(part),
+            None => {
+                latest.insert(part.path.clone(), groups.len());
+                groups.push(vec![part]);
+            }
+        }
+    }
+    groups
+}
+
+/// Returns parts that continue each other as one.
+fn join_parts(parts: &[ReceivedPart]) -> Option<Cow<'_, ReceivedPart>> {
+    let (first, rest) = parts.split_first()?;
+    let mut joined = Cow::Borrowed(first);
+    for part in rest {
+        let joined = joined.to_mut();
+        joined.bytes.extend_from_slice(&part.bytes);
+        joined.is_last = part.is_last;
+    }
+    Some(joined)
+}
+
+/// Appends parts that continue each other to this host's copy, unless the copy is another file by now.
+fn copy_parts(
+    archive: (&HostLink, &ObjectArchive),
+    dir: &StateDir,
+    disk: &Arc<dyn DiskBackend>,
+    parts: &[ReceivedPart],
+) -> Result<(), String> {
+    let Some(joined) = join_parts(parts) else { return Ok(()) };
+    let mut refused = copy_part(archive, dir, disk, &joined)?;
+    if refused.is_some() && parts.len() > 1 {
+        // One that no copy takes does not keep those before it away.
+        for part in parts {
+            refused = copy_part(archive, dir, disk, part)?;
+            if refused.is_some() {
+                break;
+            }
+        }
+    }
+    if let Some(why) = refused {
+        tracing::warn!(path = joined.path, host = joined.host, why, "a file is not copied");
+    }
+    Ok(())
+}
+
+/// Appends a part to this host's copy. If its beginning is not here, it may be in the archive. Returns the
+/// reason if the part is not copied.
 fn copy_part(
     archive: (&HostLink, &ObjectArchive),
     dir: &StateDir,
+    disk: &Arc<dyn DiskBackend>,
     part: &ReceivedPart,
-) -> Result<(), String> {
+) -> Result<Option<String>, String> {
     let Some((form, path)) = dir.shared_file(&part.path) else {
         tracing::error!(path = part.path, host = part.host, "hosts share no file at this path");
-        return Ok(());
+        return Ok(None);
     };
     if part.takes_over {
         match set_tail_aside(dir, &path, part) {
@@ -328,170 +397,20 @@ fn copy_part(
             Err(error) => return Err(error.to_string()),
         }
     }
-    let mut copied = add_part(form, &path, part);
+    let mut copied = add_part(disk, form, &path, part);
     if matches!(copied, Err(CopyFault::NoBeginning)) {
         let archived = archive.0.archived_file(&part.path).map_err(|error| error_chain(&error))?;
         if let Some(file) = archived.filter(|file| file.length >= part.start)
             && take_file(archive, dir, &file)? == TakenFile::Here
         {
-            copied = add_part(form, &path, part);
+            copied = add_part(disk, form, &path, part);
         }
     }
-    let why = match copied {
-        Ok(()) => return Ok(()),
-        Err(CopyFault::Disk(why)) => return Err(why),
-        Err(CopyFault::Other(why)) => why,
-        Err(CopyFault::NoBeginning) => NO_BEGINNING.to_owned(),
-    };
-    tracing::warn!(%path, host = part.host, why, "a file is not copied");
-    Ok(())
-}
-
-/// Appends a part to a copy of its form.
-pub(super) fn add_part(
-    form: SharedFileForm,
-    path: &Utf8Path,
-    part: &ReceivedPart,
-) -> Result<(), CopyFault> {
-    match form {
-        SharedFileForm::Transcript => append_part(path, part),
-        SharedFileForm::Text => append_bytes(path, part),
-        SharedFileForm::Whole => add_to_draft(path, part),
-    }
-}
-
-/// Returns the draft of a file that gets its name when it is complete.
-pub(super) fn draft_path(path: &Utf8Path) -> Option<Utf8PathBuf> {
-    let (folder, name) = path.parent().zip(path.file_name())?;
-    Some(folder.join(format!(".{name}.copy")))
-}
-
-/// Failure to copy a part.
-#[derive(Debug)]
-pub(super) enum CopyFault {
-    /// It may succeed later.
-    Disk(String),
-    /// The copy is another file, so it is left alone.
-    Other(String),
-    /// This host lacks the bytes before the part.
-    NoBeginning,
-}
-
-pub(super) fn disk(error: &(dyn std::error::Error + 'static)) -> CopyFault {
-    CopyFault::Disk(error_chain(error))
-}
-
-fn other(why: &str) -> Result<(), CopyFault> {
-    Err(CopyFault::Other(why.to_owned()))
-}
-
-pub(super) fn open_fault(error: io::Error) -> CopyFault {
-    match error.kind() {
-        // A link or a pipe.
-        io::ErrorKind::InvalidInput => CopyFault::Other(error.to_string()),
-        _ => disk(&error),
-    }
-}
-
-/// Returns the bytes of a part that a copy lacks; none if it has them all.
-fn missing_bytes<'p>(path: &Utf8Path, part: &'p ReceivedPart) -> Result<&'p [u8], CopyFault> {
-    if let Some(folder) = path.parent() {
-        create_folder(&OsDisk, folder).map_err(|error| disk(&error))?;
-    }
-    // A file of the wrong length is not opened, because that may repair it.
-    let length = match path.symlink_metadata() {
-        Ok(found) => found.len(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-        Err(error) => return Err(disk(&error)),
-    };
-    if length < part.start {
-        return Err(CopyFault::NoBeginning);
-    }
-    let end = part.start + part.bytes.len() as u64;
-    if length >= end {
-        return Ok(&[]);
-    }
-    // A copy that ends within the part was interrupted, if it has the same bytes.
-    let (there, missing) = part.bytes.split_at((length - part.start) as usize);
-    let mut found = vec![0; there.len()];
-    if !there.is_empty() {
-        let file = untrusted_file::open(path).map_err(open_fault)?;
-        file.read_exact_at(&mut found, part.start).map_err(|error| disk(&error))?;
-    }
-    match found == there {
-        true => Ok(missing),
-        false => Err(CopyFault::Other("this host has another file of that name".to_owned())),
-    }
-}
-
-/// Appends a part to a copy that is no transcript, and syncs it.
-fn append_bytes(path: &Utf8Path, part: &ReceivedPart) -> Result<(), CopyFault> {
-    let missing = missing_bytes(path, part)?;
-    let mut options = File::options();
-    options.append(true).create(true).mode(0o600);
-    let mut file = untrusted_file::open_with(&mut options, path).map_err(open_fault)?;
-    file.write_all(missing).and_then(|()| file.sync_all()).map_err(|error| disk(&error))
-}
-
-/// Adds a part to the draft of a file that gets its name when it is complete.
-fn add_to_draft(path: &Utf8Path, part: &ReceivedPart) -> Result<(), CopyFault> {
-    // Such a file never changes: it is complete, or this host sent it.
-    if path.symlink_metadata().is_ok() {
-        return Ok(());
-    }
-    let Some((folder, draft)) = path.parent().zip(draft_path(path)) else {
-        return other("it has no folder");
-    };
-    append_bytes(&draft, part)?;
-    if !part.is_last {
-        return Ok(());
-    }
-    std::fs::rename(&draft, path).map_err(|error| disk(&error))?;
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| disk(&error))
-}
-
-/// Appends to the copy of a transcript what it lacks of whole lines that begin at an offset.
-pub(super) fn append_missing_lines(
-    path: &Utf8Path,
-    start: u64,
-    bytes: Vec<u8>,
-) -> Result<(), String> {
-    let part = ReceivedPart {
-        number: 0,
-        host: String::new(),
-        path: String::new(),
-        start,
-        bytes,
-        is_last: false,
-        takes_over: false,
-    };
-    append_part(path, &part).map_err(|fault| match fault {
-        CopyFault::Disk(why) | CopyFault::Other(why) => why,
-        CopyFault::NoBeginning => NO_BEGINNING.to_owned(),
-    })
-}
-
-fn append_part(path: &Utf8Path, part: &ReceivedPart) -> Result<(), CopyFault> {
-    if missing_bytes(path, part)?.is_empty() {
-        return Ok(());
-    }
-    let opened = TranscriptWriter::open(path, TranscriptWriterOptions::default());
-    let mut writer = match opened {
-        Ok(opened) => opened.writer,
-        Err(TranscriptOpenError::Busy { .. }) => return other("a run of this host writes it"),
-        Err(error) => return Err(disk(&error)),
-    };
-    // The repair may have cut a half line.
-    let rest = match writer.end().checked_sub(part.start) {
-        Some(there) if there as usize <= part.bytes.len() => &part.bytes[there as usize..],
-        _ => return Err(CopyFault::Disk(format!("{path} changed meanwhile"))),
-    };
-    let lines = rest.split_inclusive(|byte| *byte == b'\n');
-    let lines: Vec<&[u8]> = lines.map(|line| line.strip_suffix(b"\n").unwrap_or(line)).collect();
-    match writer.append_all(&lines) {
-        Ok(()) => writer.close().map_err(|error| disk(&error)),
-        Err(AppendError::NotARecord { .. }) => other("a line is no record"),
-        Err(error) => Err(disk(&error)),
+    match copied {
+        Ok(()) => Ok(None),
+        Err(CopyFault::Disk(why)) => Err(why),
+        Err(CopyFault::Other(why)) => Ok(Some(why)),
+        Err(CopyFault::NoBeginning) => Ok(Some(NO_BEGINNING.to_owned())),
     }
 }
 
@@ -499,76 +418,40 @@ fn append_part(path: &Utf8Path, part: &ReceivedPart) -> Result<(), CopyFault> {
 mod tests {
     use super::*;
 
-    fn part(start: u64, text: &str) -> ReceivedPart {
-        let bytes = text.as_bytes().to_vec();
+    fn part(number: i64, host: &str, path: &str, start: u64, text: &str) -> ReceivedPart {
         ReceivedPart {
-            number: 1,
-            host: "beta".to_owned(),
-            path: String::new(),
+            number,
+            host: host.to_owned(),
+            path: path.to_owned(),
             start,
-            bytes,
+            bytes: text.as_bytes().to_vec(),
             is_last: false,
             takes_over: false,
         }
     }
 
     #[test]
-    fn a_copy_of_text_grows_and_follows_no_link() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = Utf8PathBuf::from_path_buf(folder.path().join("jobs/output.log")).unwrap();
-        append_bytes(&path, &part(0, "one\ntw")).unwrap();
-        append_bytes(&path, &part(0, "one\ntw")).unwrap();
-        append_bytes(&path, &part(6, "o\n")).unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\n");
-        let gap = append_bytes(&path, &part(50, "x")).unwrap_err();
-        assert!(matches!(gap, CopyFault::NoBeginning), "{gap:?}");
-        std::fs::remove_file(&path).unwrap();
-        let target = folder.path().join("target");
-        std::fs::write(&target, "").unwrap();
-        std::os::unix::fs::symlink(&target, &path).unwrap();
-        let link = append_bytes(&path, &part(0, "a part that is longer than the link"));
-        assert!(matches!(link.unwrap_err(), CopyFault::Other(_)));
-        assert_eq!(std::fs::read_to_string(&target).unwrap(), "");
-    }
-
-    #[test]
-    fn a_whole_file_has_its_name_when_it_is_complete() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = Utf8PathBuf::from_path_buf(folder.path().join("files/0-a.md")).unwrap();
-        add_to_draft(&path, &part(0, "one ")).unwrap();
-        assert!(!path.exists());
-        let last = ReceivedPart { is_last: true, ..part(4, "two") };
-        for _ in 0..2 {
-            add_to_draft(&path, &last).unwrap();
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), "one two");
-        }
-        // A part that was copied, of which that is not on record, has no effect.
-        add_to_draft(&path, &part(0, "one ")).unwrap();
-        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
-        let empty = Utf8PathBuf::from_path_buf(folder.path().join("files/0-b.md")).unwrap();
-        add_to_draft(&empty, &ReceivedPart { is_last: true, ..part(0, "") }).unwrap();
-        assert_eq!(std::fs::read(&empty).unwrap(), b"");
-    }
-
-    #[test]
-    fn a_copy_grows_by_each_part_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = Utf8PathBuf::from_path_buf(folder.path().join("jobs/log.jsonl")).unwrap();
-        let content = || std::fs::read_to_string(&path).unwrap();
-        append_part(&path, &part(0, "{\"a\":1}\n{\"b\": 2}  \n")).unwrap();
-        append_part(&path, &part(0, "{\"a\":1}\n{\"b\": 2}  \n")).unwrap();
-        append_part(&path, &part(19, "{\"c\":3}\n")).unwrap();
-        assert_eq!(content(), "{\"a\":1}\n{\"b\": 2}  \n{\"c\":3}\n");
-        // It was interrupted within a line.
-        std::fs::write(&path, "{\"a\":1}\n{\"b").unwrap();
-        append_part(&path, &part(0, "{\"a\":1}\n{\"b\": 2}  \n")).unwrap();
-        assert_eq!(content(), "{\"a\":1}\n{\"b\": 2}  \n");
-        // A gap, and another file, are left alone.
-        let gap = append_part(&path, &part(500, "{}\n")).unwrap_err();
-        assert!(matches!(gap, CopyFault::NoBeginning), "{gap:?}");
-        std::fs::write(&path, "{\"x\":9}\n").unwrap();
-        let foreign = append_part(&path, &part(0, "{\"a\":1}\n{\"b\": 2}  \n")).unwrap_err();
-        assert!(matches!(foreign, CopyFault::Other(_)), "{foreign:?}");
-        assert_eq!(content(), "{\"x\":9}\n");
+    fn parts_that_continue_each_other_are_copied_together() {
+        let parts = [
+            part(1, "beta", "a", 0, "one"),
+            part(2, "gamma", "b", 0, "x"),
+            part(3, "beta", "a", 3, "two"),
+            // Another host continues the file.
+            ReceivedPart { takes_over: true, ..part(4, "gamma", "a", 6, "three") },
+            part(5, "gamma", "a", 11, "four"),
+            // A gap.
+            part(6, "gamma", "b", 2, "y"),
+            ReceivedPart { is_last: true, ..part(7, "gamma", "b", 3, "z") },
+            part(8, "gamma", "b", 4, "after the end"),
+        ];
+        let groups = group_parts(parts.into_iter());
+        let numbers = |group: &Vec<ReceivedPart>| group.iter().map(|part| part.number).collect();
+        let numbers: Vec<Vec<i64>> = groups.iter().map(numbers).collect();
+        assert_eq!(numbers, [vec![1, 3], vec![2], vec![4, 5], vec![6, 7], vec![8]]);
+        let joined: Vec<_> = groups.iter().filter_map(|group| join_parts(group)).collect();
+        assert_eq!(*joined[0], part(1, "beta", "a", 0, "onetwo"));
+        assert!(joined[2].takes_over && !joined[2].is_last);
+        assert_eq!((joined[3].bytes.as_slice(), joined[3].is_last), (&b"yz"[..], true));
+        assert_eq!(join_parts(&[]), None);
     }
 }

@@ -1,26 +1,31 @@
 //! Ships the files of this host's runs to the other hosts, through the database.
 //!
 //! The database lists the runs of each host with files that are not shipped to their end. So a daemon also
-//! ships what the one before it left. The result of a run is reported after its files. Start at
-//! [`FileShipper::start`].
+//! ships what the one before it left. A round sends the next part of each file of all runs, in few
+//! statements. The result of a run is reported after its files. Start at [`FileShipper::start`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heeler_model::run::file;
 use heeler_model::{RunId, error_chain};
-use heeler_store::{HostLink, StateDir, UnshippedRun, is_run_alive};
+use heeler_store::{HostLink, StateDir, StoreReader, UnshippedRun, is_run_alive};
 
 use super::host_message::EXIT_REPORT;
-use super::shipped_run::{ShipError, ShipProgress, ShippedRun};
+use super::part_batch::PartBatch;
+use super::shipped_run::{FileTurn, ShipError, ShipProgress, ShippedRun};
 use crate::fault::{self, FaultPoint};
 
 /// Interval at which new lines are looked for.
 const SHIP_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The same while there are some. Lines of that time leave together: the server's work grows with the number
+/// of parts.
+const BUSY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Delay after an error.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -104,9 +109,11 @@ impl ShipperThread {
             for (run, body) in asked.exits {
                 self.runs.entry(run).or_default().exit = Some(body);
             }
+            let begun = Instant::now();
             wait = match self.ship_all() {
                 Ok(ShipProgress::UpToDate) => SHIP_INTERVAL,
-                Ok(ShipProgress::Behind) => Duration::ZERO,
+                Ok(ShipProgress::Sent) => BUSY_INTERVAL.saturating_sub(begun.elapsed()),
+                Ok(ShipProgress::Behind | ShipProgress::AtEnd) => Duration::ZERO,
                 Err(why) => {
                     tracing::warn!(why, "files of runs are shipped later");
                     RETRY_DELAY
@@ -123,8 +130,7 @@ impl ShipperThread {
         self.runs.retain(|run, shipped| ids.contains(run) || shipped.exit.is_some());
     }
 
-    /// Ships what the files of all runs have now. A run with a file that cannot be read does not hold up
-    /// the others.
+    /// Ships the next part of each file, and reports the results of runs whose files are at their end.
     fn ship_all(&mut self) -> Result<ShipProgress, String> {
         if self.runs.is_empty() {
             return Ok(ShipProgress::UpToDate);
@@ -138,40 +144,90 @@ impl ShipperThread {
                 link
             }
         };
-        let mut done = Vec::new();
-        let (mut progress, mut unread) = (ShipProgress::UpToDate, None);
+        let shipped = self.ship_round(&link);
+        if !matches!(shipped, Err(ShipError::Server(_))) {
+            self.link = Some(link);
+        }
+        shipped.map_err(|error| error_chain(&error))
+    }
+
+    /// Ships the next part of each file. A file that cannot be read does not hold up the others.
+    fn ship_round(&mut self, link: &HostLink) -> Result<ShipProgress, ShipError> {
+        let mut reader: Option<StoreReader> = None;
         for (run, shipped) in &mut self.runs {
-            match ship_run(&link, &self.dir, *run, shipped) {
-                Ok(true) => done.push(*run),
-                // Nothing of a run that was given up is left to ship.
-                Ok(false) if shipped.is_final() && !shipped.is_fenced => {
-                    progress = ShipProgress::Behind;
-                }
-                Ok(false) => {}
-                Err(error @ ShipError::File { .. }) => unread = Some(error_chain(&error)),
-                Err(error) => return Err(error_chain(&error)),
+            shipped.begin_round(&self.dir, *run, &mut reader)?;
+        }
+        drop(reader);
+        let files: Vec<(RunId, usize)> =
+            self.runs.iter().map(|(run, shipped)| (*run, shipped.file_count())).collect();
+        let files = files.into_iter().flat_map(|(run, count)| (0..count).map(move |at| (run, at)));
+        let mut batch = PartBatch::default();
+        for turn in [FileTurn::Transcripts, FileTurn::Others] {
+            for (run, at) in files.clone() {
+                self.add_part(link, &mut batch, (run, at), turn)?;
             }
         }
-        self.link = Some(link);
+        self.send(link, &mut batch)?;
+        let mut progress = ShipProgress::UpToDate;
+        let mut done = Vec::new();
+        for (run, shipped) in &self.runs {
+            match shipped.end_round() {
+                ShipProgress::AtEnd if finish_run(link, &self.dir, *run, shipped)? => {
+                    done.push(*run);
+                }
+                ShipProgress::AtEnd => {}
+                other => progress = progress.max(other),
+            }
+        }
         for run in done {
             // A run whose report has no result on record yet is looked at again, at no cost.
             self.runs.remove(&run);
         }
-        unread.map_or(Ok(progress), Err)
+        Ok(progress)
+    }
+
+    /// Adds the next part of a file to a batch. Sends the batch before if the part has no room there.
+    fn add_part(
+        &mut self,
+        link: &HostLink,
+        batch: &mut PartBatch,
+        (run, at): (RunId, usize),
+        turn: FileTurn,
+    ) -> Result<(), ShipError> {
+        let Some(shipped) = self.runs.get_mut(&run) else { return Ok(()) };
+        let Some((part, file)) = shipped.read_part(run, at, turn) else { return Ok(()) };
+        if batch.is_full_for(&part) {
+            self.send(link, batch)?;
+        }
+        if let Err(error) = batch.add(part, &file)
+            && let Some(shipped) = self.runs.get_mut(&run)
+        {
+            shipped.note_fault(at, &error);
+        }
+        Ok(())
+    }
+
+    /// Sends a batch. Its bytes are durable before they leave: a power loss never takes back what another
+    /// host has.
+    fn send(&mut self, link: &HostLink, batch: &mut PartBatch) -> Result<(), ShipError> {
+        batch.sync().map_err(ShipError::Sync)?;
+        for (part, receipt) in batch.send(link)? {
+            fault::reach(FaultPoint::PartShipped);
+            if let Some(shipped) = self.runs.get_mut(&part.run) {
+                shipped.note_receipt(&part, receipt);
+            }
+        }
+        Ok(())
     }
 }
 
-/// Ships the files of a run, and reports its result after them. Returns true if it is done.
-fn ship_run(
+/// Reports the result of a run whose files are at their end. Returns true if it is done.
+fn finish_run(
     link: &HostLink,
     dir: &StateDir,
     run: RunId,
-    shipped: &mut ShippedRun,
+    shipped: &ShippedRun,
 ) -> Result<bool, ShipError> {
-    let is_final = shipped.is_final();
-    if shipped.ship(link, dir, run)? == ShipProgress::Behind || !is_final {
-        return Ok(false);
-    }
     if shipped.is_fenced {
         let folder = dir.run(run);
         // Nobody reports the result of a run that this daemon did not take over, because its end is on record.

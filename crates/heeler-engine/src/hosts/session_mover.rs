@@ -24,7 +24,7 @@ use heeler_store::{
 };
 use uuid::Uuid;
 
-use super::file_copier::append_missing_lines;
+use super::part_copy::append_missing_lines;
 use crate::fault::{self, FaultPoint};
 use crate::fleet::EngineContext;
 use crate::fleet_monitor::FleetMonitor;

@@ -30,7 +30,12 @@ pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
 }
 
 /// A fleet of so many agents on the server, whose runs are placed on one host.
-fn scene<'a>(bench: &'a Bench, cluster: &PostgresCluster, name: &str, agents: usize) -> Scene<'a> {
+pub(crate) fn scene<'a>(
+    bench: &'a Bench,
+    cluster: &PostgresCluster,
+    name: &str,
+    agents: usize,
+) -> Scene<'a> {
     let scene = Scene::new(bench, name, agents, |_| String::new());
     let path = scene.root.join("heeler.yaml");
     let config = std::fs::read_to_string(&path).expect("the scene has a config");
@@ -41,13 +46,13 @@ fn scene<'a>(bench: &'a Bench, cluster: &PostgresCluster, name: &str, agents: us
     scene
 }
 
-fn start(scene: &Scene<'_>, host: &str) -> Daemon {
+pub(crate) fn start(scene: &Scene<'_>, host: &str) -> Daemon {
     let mut heeler = scene.heeler();
     heeler.args(["start", "--in-background", "--host", host]);
     scene.start_heeler(heeler)
 }
 
-fn cluster() -> PostgresCluster {
+pub(crate) fn cluster() -> PostgresCluster {
     let cluster = PostgresCluster::start();
     cluster.create_database("fleet");
     cluster
