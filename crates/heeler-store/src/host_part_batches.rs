@@ -5,7 +5,6 @@
 //! [`HostLink::parts_after`].
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use crate::db::DatabaseError;
 use crate::db::postgres::quote;
@@ -51,53 +50,37 @@ impl HostLink {
     ///
     /// A commit that gives runs up locks several of their rows. If this statement waited for one of them while it has
     /// others, both could wait for each other; so it leaves out runs whose rows are locked. Files are locked
-    /// in the order of their paths, and the counter last.
+    /// before the counter.
     fn store_parts(&self, parts: &[SharedPart<'_>]) -> Result<BTreeSet<String>, DatabaseError> {
         let host = quote(self.host_name());
         let runs: BTreeSet<String> =
             parts.iter().map(|part| quote(&part.run.to_string())).collect();
         let runs = runs.into_iter().collect::<Vec<_>>().join(", ");
-        let bytes: usize = parts.iter().map(|part| part.bytes.len()).sum();
-        let mut values = String::with_capacity(bytes * 2 + parts.len() * 256);
-        for (at, part) in parts.iter().enumerate() {
-            let separator = if at == 0 { "" } else { ", " };
-            write!(
-                values,
-                "{separator}({at}, {}, CAST({} AS BIGINT), {}, CAST({} AS BIGINT), \
-                 CAST({} AS BIGINT), decode('{}', 'hex'), {})",
-                quote(&part.run.to_string()),
-                part.term,
-                quote(part.path),
-                part.start,
-                part.start + part.bytes.len() as u64,
-                hex(part.bytes),
-                part.is_last
-            )
-            .expect("a string takes all text");
-        }
+        // The server does not know how few rows a set has that the statement itself makes, and compares each with
+        // each if it joins two of them. `IS TRUE` keeps it from that: it looks the path up instead.
         let sql = format!(
-            "WITH parts (at, run, term, path, start, finish, bytes, is_last) AS (VALUES {values}), \
-             allowed AS (SELECT id, term FROM runs WHERE id IN ({runs}) AND host = {host} \
+            "WITH allowed AS (SELECT id, term FROM runs WHERE id IN ({runs}) AND host = {host} \
              FOR SHARE SKIP LOCKED), \
-             sent AS (SELECT parts.* FROM parts JOIN allowed \
+             sent AS (SELECT parts.* FROM {} JOIN allowed \
              ON allowed.id = parts.run AND allowed.term = parts.term), \
              begun AS (INSERT INTO shared_files (path, host, length, changed_at) \
              SELECT path, {host}, finish, clock_timestamp() FROM sent WHERE start = 0 \
              ORDER BY path ON CONFLICT (path) DO NOTHING RETURNING path), \
              continued AS (UPDATE shared_files AS known SET length = finish, \
              changed_at = clock_timestamp() FROM sent WHERE known.path = sent.path \
-             AND known.host = {host} AND known.length = sent.start RETURNING known.path), \
+             AND known.host = {host} AND known.length = sent.start \
+             RETURNING known.path, known.taken_at = sent.start AS takes_over), \
              files AS (SELECT path FROM begun UNION ALL SELECT path FROM continued), \
              counted AS (UPDATE file_counter SET last = last + (SELECT COUNT(*) FROM files) \
              WHERE one = 1 AND (SELECT COUNT(*) FROM files) > 0 RETURNING last), \
              stored AS (INSERT INTO file_parts (number, run, term, host, path, start, bytes, is_last, \
              created_at, takes_over) SELECT last - (SELECT COUNT(*) FROM files) + \
              ROW_NUMBER() OVER (ORDER BY at), run, term, {host}, path, start, bytes, is_last, \
-             clock_timestamp(), EXISTS (SELECT 1 FROM shared_files AS known \
-             WHERE known.path = sent.path AND known.taken_at = sent.start) \
-             FROM sent JOIN files USING (path), counted \
+             clock_timestamp(), (path IN (SELECT path FROM continued WHERE takes_over)) IS TRUE \
+             FROM sent, counted WHERE (path IN (SELECT path FROM files)) IS TRUE \
              ON CONFLICT (path, start) DO NOTHING RETURNING path) \
-             SELECT path, pg_notify('{PART_CHANNEL}', '') FROM stored"
+             SELECT path, pg_notify('{PART_CHANNEL}', '') FROM stored",
+            rows_of(parts)
         );
         let rows = self.query("ship files", &sql)?;
         Ok(rows.iter().filter_map(|row| text(row, 0)).collect())
@@ -130,4 +113,42 @@ impl HostLink {
         };
         Ok(self.query("read shipped files", &sql)?.iter().filter_map(one).collect())
     }
+}
+
+/// Returns parts as rows. One array for each column, and one text with the bytes of all, are read faster than a list
+/// of rows.
+fn rows_of(parts: &[SharedPart<'_>]) -> String {
+    let end = |part: &SharedPart<'_>| part.start + part.bytes.len() as u64;
+    let bytes: Vec<u8> = parts.iter().flat_map(|part| part.bytes).copied().collect();
+    let mut place = 1;
+    let mut places = Vec::with_capacity(parts.len());
+    for part in parts {
+        places.push(place);
+        place += part.bytes.len();
+    }
+    format!(
+        "(SELECT run, term, path, start, finish, substring(decode('{}', 'hex') \
+         FROM place FOR CAST(finish - start AS INTEGER)) AS bytes, is_last, at \
+         FROM unnest({}, {}, {}, {}, {}, {}, {}) WITH ORDINALITY \
+         AS columns (run, term, path, start, finish, place, is_last, at)) AS parts",
+        hex(&bytes),
+        array("TEXT", parts.iter().map(|part| part.run.to_string())),
+        array("BIGINT", parts.iter().map(|part| part.term.to_string())),
+        array("TEXT", parts.iter().map(|part| escape(part.path))),
+        array("BIGINT", parts.iter().map(|part| part.start.to_string())),
+        array("BIGINT", parts.iter().map(|part| end(part).to_string())),
+        array("INTEGER", places.iter().map(ToString::to_string)),
+        array("BOOLEAN", parts.iter().map(|part| part.is_last.to_string())),
+    )
+}
+
+/// Escapes a text as a value of an array.
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+/// Returns an array of values that are escaped.
+fn array(kind: &str, values: impl Iterator<Item = String>) -> String {
+    let values = values.map(|value| format!("\"{value}\"")).collect::<Vec<_>>().join(",");
+    format!("CAST({} AS {kind}[])", quote(&format!("{{{values}}}")))
 }

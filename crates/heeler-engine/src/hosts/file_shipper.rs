@@ -23,9 +23,12 @@ use crate::fault::{self, FaultPoint};
 /// Interval at which new lines are looked for.
 const SHIP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The same while there are some. Lines of that time leave together: the server's work grows with the number
-/// of parts.
+/// The same while a few files have some.
 const BUSY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Number of parts in a round from which the next one has the longer interval. Lines of that time leave
+/// together: the server's work grows with the number of parts.
+const MANY_PARTS: usize = 128;
 
 /// Delay after an error.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -60,6 +63,7 @@ impl FileShipper {
             requests: Arc::clone(&requests),
             link: None,
             runs: BTreeMap::new(),
+            parts_sent: 0,
         };
         let thread = std::thread::Builder::new()
             .name("heeler-ship".to_owned())
@@ -94,6 +98,8 @@ struct ShipperThread {
     requests: Arc<Mutex<ShipRequests>>,
     link: Option<HostLink>,
     runs: BTreeMap<RunId, ShippedRun>,
+    /// Parts of the present round.
+    parts_sent: usize,
 }
 
 impl ShipperThread {
@@ -112,7 +118,10 @@ impl ShipperThread {
             let begun = Instant::now();
             wait = match self.ship_all() {
                 Ok(ShipProgress::UpToDate) => SHIP_INTERVAL,
-                Ok(ShipProgress::Sent) => BUSY_INTERVAL.saturating_sub(begun.elapsed()),
+                Ok(ShipProgress::Sent) if self.parts_sent < MANY_PARTS => {
+                    BUSY_INTERVAL.saturating_sub(begun.elapsed())
+                }
+                Ok(ShipProgress::Sent) => SHIP_INTERVAL.saturating_sub(begun.elapsed()),
                 Ok(ShipProgress::Behind | ShipProgress::AtEnd) => Duration::ZERO,
                 Err(why) => {
                     tracing::warn!(why, "files of runs are shipped later");
@@ -153,6 +162,7 @@ impl ShipperThread {
 
     /// Ships the next part of each file. A file that cannot be read does not hold up the others.
     fn ship_round(&mut self, link: &HostLink) -> Result<ShipProgress, ShipError> {
+        self.parts_sent = 0;
         let mut reader: Option<StoreReader> = None;
         for (run, shipped) in &mut self.runs {
             shipped.begin_round(&self.dir, *run, &mut reader)?;
@@ -213,6 +223,7 @@ impl ShipperThread {
         batch.sync().map_err(ShipError::Sync)?;
         for (part, receipt) in batch.send(link)? {
             fault::reach(FaultPoint::PartShipped);
+            self.parts_sent += 1;
             if let Some(shipped) = self.runs.get_mut(&part.run) {
                 shipped.note_receipt(&part, receipt);
             }

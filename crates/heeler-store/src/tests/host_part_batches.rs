@@ -64,7 +64,7 @@ fn a_batch_is_stored_once_and_hosts_read_no_bytes_of_their_own() {
     assert_eq!(send(&[]), []);
     assert_eq!(send(&batch(14, b"{}\n")[..1]), [PartReceipt::Stored]);
     // An empty file that was written as a whole.
-    let name = "jobs/job-2024-01-19-abc123/files/x";
+    let name = "jobs/job-2024-01-19-abc123/files/x \\ \"y\", {it's}";
     let empty = SharedPart { is_last: true, ..part(run_id(1, 0), name, 0, b"") };
     let both = [batch(14, b"{}\n")[1], empty];
     assert_eq!(send(&both), [PartReceipt::Stored, PartReceipt::Stored]);
