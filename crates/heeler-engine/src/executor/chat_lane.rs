@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use heeler_connect::ChatPlatform;
 use heeler_model::error_chain;
-use heeler_store::{EffectRecord, StoreReader};
+use heeler_store::{EffectRecord, PooledReader, StoreReader};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{EffectExecutor, ExecutorContext};
@@ -206,9 +206,8 @@ impl PostPass {
     }
 
     /// Reads the recorded posts, and forgets attempts whose results are recorded by now.
-    fn load_posts(&self) -> Result<(StoreReader, Vec<EffectRecord>), String> {
-        let reader =
-            StoreReader::open(&self.shared.fleet.dir).map_err(|error| error_chain(&error))?;
+    fn load_posts(&self) -> Result<(PooledReader<'_>, Vec<EffectRecord>), String> {
+        let reader = self.shared.readers.reader().map_err(|error| error_chain(&error))?;
         let pending = reader.pending_effects_of_kind(post_effect_kind(self.platform), PAGE);
         let pending = pending.map_err(|error| error_chain(&error))?;
         let mut progress = lock(&self.progress);

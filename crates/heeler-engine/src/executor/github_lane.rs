@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use heeler_model::error_chain;
-use heeler_store::{EffectRecord, StoreReader};
+use heeler_store::EffectRecord;
 
 use super::delivery_fetch::DeliveryFetch;
 use super::{EffectExecutor, ExecutorContext};
@@ -191,8 +191,7 @@ impl LanePass {
 
     /// Reads the recorded tasks, and forgets attempts whose results are recorded by now.
     fn load_tasks(&self) -> Result<Vec<EffectRecord>, String> {
-        let reader =
-            StoreReader::open(&self.shared.fleet.dir).map_err(|error| error_chain(&error))?;
+        let reader = self.shared.readers.reader().map_err(|error| error_chain(&error))?;
         let pending = reader.pending_effects_of_kind(self.lane.effect_kind(), PAGE);
         let pending = pending.map_err(|error| error_chain(&error))?;
         let mut progress = lock(&self.progress);

@@ -134,7 +134,8 @@ impl LiveThread {
     /// Serves jobs until none is left.
     fn run(mut self) {
         while self.take_waiting() {
-            match StoreReader::open(&self.shared.fleet.dir) {
+            let shared = Arc::clone(&self.shared);
+            match shared.readers.reader() {
                 Ok(reader) => self.look(&reader),
                 Err(error) => {
                     tracing::debug!(reason = error_chain(&error), "no live output for now");

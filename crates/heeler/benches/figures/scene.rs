@@ -60,6 +60,9 @@ impl<'a> Scene<'a> {
         for folder in ["home", "node", "work"] {
             std::fs::create_dir_all(root.join(folder)).expect("disk has space");
         }
+        // Otherwise each run would record the repository around this folder.
+        let made = Command::new("git").args(["init", "-q"]).current_dir(root.join("work")).status();
+        assert!(made.expect("git is installed").success(), "git cannot make a repository");
         let program = std::env::current_exe().expect("this program has a path");
         let note = format!("{}='note {root}/work/starts", agent::VARIABLE);
         let mut text = String::from("version: 1\nqueue: {max: 100000}\nagents:\n");
