@@ -95,7 +95,7 @@ impl DaemonHandle {
         // The guard replies if the command is dropped anywhere on its way.
         let mut unanswered = ReplyGuard(Some(reply));
         let reply: ReplyCallback = Box::new(move |answer| unanswered.send(answer));
-        let (by, owed) = (self.caller, PendingReply { reply, key });
+        let (by, owed) = (self.caller, PendingReply { reply, key, waits_for_views: true });
         self.inputs
             .send(DispatchInput::Command { command, caller: by, pending: owed })
             // The guard in the returned input replies to the caller too.
@@ -121,7 +121,7 @@ impl DaemonHandle {
     pub fn pass_slack_call(&self, call: SlackCall, reply: ReplyCallback) {
         let mut unanswered = ReplyGuard(Some(reply));
         let reply: ReplyCallback = Box::new(move |answer| unanswered.send(answer));
-        let pending = PendingReply { reply, key: None };
+        let pending = PendingReply::after_commit(reply);
         let call = Box::new(WaitingSlackCall { call, pending });
         // The guard in a dropped input replies.
         let _sent = self.try_send_input(DispatchInput::SlackCall(call));

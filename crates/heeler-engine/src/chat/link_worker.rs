@@ -141,7 +141,7 @@ impl LinkWorker {
             }
             then(answer);
         });
-        let pending = PendingReply { reply, key: None };
+        let pending = PendingReply::after_commit(reply);
         let input = DispatchInput::ChatEvent { event: Box::new(event), pending };
         // Without a dispatcher the callback is dropped.
         let _stopped = self.dispatcher.send_input(input);
@@ -151,7 +151,7 @@ impl LinkWorker {
     pub(super) fn pass_gap(&self, change: ChatGapChange) -> EventReply {
         let (sender, receiver) = sync_channel(1);
         let reply: ReplyCallback = Box::new(move |answer| drop(sender.send(answer)));
-        let pending = PendingReply { reply, key: None };
+        let pending = PendingReply::after_commit(reply);
         let input = DispatchInput::ChatGap { change: Box::new(change), pending };
         // Without a dispatcher the receiver reports it.
         let _stopped = self.dispatcher.send_input(input);

@@ -139,9 +139,16 @@ pub(crate) struct PendingReply {
     pub(crate) reply: ReplyCallback,
     /// Idempotency key under which the reply is stored.
     pub(crate) key: Option<IdempotencyKey>,
+    /// True if the receiver may read the views that follow from its command.
+    pub(crate) waits_for_views: bool,
 }
 
 impl PendingReply {
+    /// Returns a reply that is sent as soon as its event is committed.
+    pub(crate) fn after_commit(reply: ReplyCallback) -> PendingReply {
+        PendingReply { reply, key: None, waits_for_views: false }
+    }
+
     pub(crate) fn send(self, answer: Result<CommandReply, DaemonCommandError>) {
         (self.reply)(answer);
     }
@@ -151,7 +158,7 @@ impl PendingReply {
         self,
         wrap: impl FnOnce(ReplyCallback) -> ReplyCallback,
     ) -> PendingReply {
-        PendingReply { reply: wrap(self.reply), key: self.key }
+        PendingReply { reply: wrap(self.reply), ..self }
     }
 }
 

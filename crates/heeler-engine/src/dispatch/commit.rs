@@ -262,8 +262,8 @@ impl Dispatcher {
         })
     }
 
-    /// Executes the effects of a committed turn, and sends the replies once the views of the turn are
-    /// published. The dispatcher does not wait for that.
+    /// Executes the effects of a committed turn, and sends the replies: those that imply views once they
+    /// are published. The dispatcher does not wait for that.
     fn finish_commit(
         &mut self,
         written: TransactionResult,
@@ -285,7 +285,10 @@ impl Dispatcher {
             let Some(owed) = owed else { continue };
             let nothing = || CommandReply::Done { message: String::new() };
             match outcome {
-                Ok(answer) => replies.push((owed, answer.unwrap_or_else(nothing))),
+                Ok(answer) if owed.waits_for_views => {
+                    replies.push((owed, answer.unwrap_or_else(nothing)));
+                }
+                Ok(answer) => owed.send(Ok(answer.unwrap_or_else(nothing))),
                 // A refusal implies no file.
                 Err(refused) => owed.send(Err(refused)),
             }

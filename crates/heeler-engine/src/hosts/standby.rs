@@ -570,7 +570,7 @@ impl StandbyDaemon {
     /// Passes a command on to the leader.
     fn forward(&mut self, command: DaemonCommand, caller: Caller, pending: PendingReply) {
         let is_status = command == DaemonCommand::Status;
-        let PendingReply { reply, key } = pending;
+        let PendingReply { reply, key, .. } = pending;
         let body = serde_json::to_string(&ForwardedCommand { caller, command, key });
         let body = body.expect("a command is JSON");
         if body.len() > HOST_MESSAGE_BYTES_MAX {

@@ -65,7 +65,7 @@ impl ExecutorFixture {
         let (reply, told) = reply_channel();
         let job = JobId::mint(clock(), 1);
         let said = SaidText { job, text: "hello".to_owned(), by: "me".to_owned() };
-        self.executor.send_message(run, said, PendingReply { reply, key: None });
+        self.executor.send_message(run, said, PendingReply::after_commit(reply));
         told
     }
 }
@@ -165,7 +165,7 @@ fn jobs_beyond_the_limit_of_preparations_are_refused_and_queued_ones_wait() {
     }
     assert_eq!(place.executor.free_preparations(), 0, "the dispatcher admits no more");
     let (reply, told) = reply_channel();
-    place.executor.prepare_job(None, request(), Some(PendingReply { reply, key: None }));
+    place.executor.prepare_job(None, request(), Some(PendingReply::after_commit(reply)));
     assert_refused(
         told.recv_timeout(WAIT_MAX).unwrap(),
         "too many requests: other jobs are being prepared to start, and the limit is 1024",
