@@ -217,16 +217,18 @@ fn prove_agents() -> Result<()> {
     let page = std::fs::read_to_string(AGENTS_PAGE)?;
     let report = std::env::temp_dir().join(format!("heeler-agents-{}.tsv", std::process::id()));
     let report_path = report.to_str().context("the temporary directory is not text")?;
-    let command = ["cargo", "nextest", "run", "--profile", "prove", "-p", "heeler", "-E"];
+    // With other packages than those of the test suite, everything would be compiled again.
+    let command = ["cargo", "nextest", "run", "--profile", "prove", "--workspace", "-E"];
     let mut failed = Vec::new();
     for agent in conformance::certified_agents(&page) {
         let env = [("HEELER_TESTED_AGENTS", agent), ("HEELER_AGENTS_REPORT", report_path)];
-        let scenarios = "test(/^agents::/) & !test(/^agents::(detection|deviations|fleets)::/)";
+        let scenarios = "package(heeler) & test(/^agents::/) \
+             & !test(/^agents::(detection|deviations|fleets)::/)";
         if step(agent, || run(&[&command[..], &[scenarios]].concat(), &env)).is_err() {
             failed.push(agent);
         }
     }
-    let others = "test(/^agents::(detection|deviations|fleets)::/)";
+    let others = "package(heeler) & test(/^agents::(detection|deviations|fleets)::/)";
     step("fleets of agents", || run(&[&command[..], &[others]].concat(), &[]))?;
     let passed = std::fs::read_to_string(&report).unwrap_or_default();
     let missing = conformance::cells_without_a_pass(&page, &passed);
