@@ -309,9 +309,14 @@ impl StormFleet {
     fn settle_and_check(&mut self, seed: u64) {
         self.hosts.iter_mut().for_each(|host| host.wait_until_up(seed));
         wait_for("a leader", || leader(&self.hosts[0].herd));
+        // A daemon that is told to stop still answers for a moment; only a new one answers all callers and
+        // settles its runs.
+        wait_for("all answers", || {
+            self.hosts.iter_mut().for_each(StormHost::heal);
+            self.callers.iter().all(JoinHandle::is_finished).then_some(())
+        });
         self.told.extend(self.callers.drain(..).map(|caller| caller.join().unwrap()));
         wait_for("the end of all jobs", || {
-            // A daemon that is told to stop still answers for a moment; only a new one settles its runs.
             self.hosts.iter_mut().for_each(StormHost::heal);
             let jobs = self.hosts[0].herd.jobs();
             jobs.iter().all(|job| job.status.is_final()).then_some(())
