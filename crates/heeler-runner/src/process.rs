@@ -98,8 +98,6 @@ use cgroup::CgroupEntry;
 pub(crate) use cgroup::RunCgroup;
 pub use cgroup::control_group_unavailable_reason;
 #[cfg(target_os = "linux")]
-pub(crate) use container::PreparedContainer;
-#[cfg(target_os = "linux")]
 pub(crate) use container_settle::settle_containers;
 #[cfg(target_os = "linux")]
 pub(crate) use file_limits::AgentFileLimits;
@@ -111,9 +109,7 @@ pub use first_process_path::find_first_process;
 pub(crate) use kept_container::KeptContainerPlan;
 use marker::MARKER;
 pub use marker::{restart_process, restart_without_marker};
-#[cfg(not(target_os = "linux"))]
-pub(crate) use non_linux::PreparedContainer;
-pub(crate) use os::memory_file;
+pub(crate) use os::{PreparedContainer, memory_file};
 pub(crate) use process_end::ProcessEnd;
 #[cfg(target_os = "linux")]
 pub(crate) use sandbox::AgentSandbox;

@@ -12,9 +12,10 @@ use crate::source::sources;
 const FILE_LINES_MAX: usize = 700;
 
 /// Type names that may be defined more than once, each with the reason.
-const SHARED_NAMES: [(&str, &str); 3] = [
+const SHARED_NAMES: [(&str, &str); 4] = [
     ("AgentConfinement", "one for Linux and one for other systems; only one is compiled"),
     ("FileWatch", "one for Linux and one for systems without inotify; only one is compiled"),
+    ("PreparedContainer", "one for Linux and one for other systems; only one is compiled"),
     ("ProcessHandle", "one for Linux and one for other systems; only one is compiled"),
 ];
 

@@ -9,6 +9,8 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
+pub(crate) use super::container::PreparedContainer;
+
 /// Number of fields of `struct clone_args`, each of 64 bits, and the indexes of the used ones.
 const CLONE_ARGUMENTS: usize = 11;
 const CLONE_FLAGS: usize = 0;
