@@ -97,7 +97,7 @@ pub enum PartReceipt {
     OtherHost(String),
 }
 
-/// What the database has in the place of a part.
+/// Records of the database about the run and the file of a part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PartState {
     /// The run is this host's, under the term of the part.
@@ -243,7 +243,7 @@ impl HostLink {
         Ok(state.receipt(self.host_name()))
     }
 
-    /// Returns what the database has in the place of each part.
+    /// Returns the records about the run and the file of each part.
     pub(crate) fn part_states(
         &self,
         parts: &[SharedPart<'_>],

@@ -1,7 +1,7 @@
-//! Many parts in one statement: hosts with many runs ship and read so.
+//! Ships and reads the parts of many files in one statement.
 //!
-//! A statement for each part costs more than the part. A batch stores the parts that need no waiting; each
-//! other part goes the way of a single one. Start at [`HostLink::send_parts`] and
+//! A statement for each part costs more than the part. A batch stores the parts that need no waiting; every
+//! other part is sent alone. Start at [`HostLink::send_parts`] and
 //! [`HostLink::parts_after`].
 
 use std::collections::BTreeSet;

@@ -262,8 +262,8 @@ impl Dispatcher {
         })
     }
 
-    /// Executes the effects of a committed turn, and sends the replies: those that imply views once they
-    /// are published. The dispatcher does not wait for that.
+    /// Executes the effects of a committed turn, and sends the replies. A reply whose receiver may read
+    /// views is sent once they are published. The dispatcher does not wait for that.
     fn finish_commit(
         &mut self,
         written: TransactionResult,

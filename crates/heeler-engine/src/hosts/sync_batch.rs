@@ -2,8 +2,8 @@
 //!
 //! The files of a batch are noted while they are read or written, and made durable together by
 //! [`SyncBatch::finish`]: a few one by one, many by one sync of their file system. As a
-//! [`DiskBackend`] it only notes what is to be synced, so nobody may rely on the bytes before
-//! `finish` has returned. Start at [`SyncBatch::add`].
+//! [`DiskBackend`], it only notes what is to be synced: the bytes are durable once `finish` has returned.
+//! Start at [`SyncBatch::add`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -37,8 +37,9 @@ struct PendingSyncs {
 
 #[derive(Debug, Default)]
 struct DeviceSyncs {
-    /// By the number of the inode. Not more than are synced one by one: each keeps a file open.
-    files: BTreeMap<u64, File>,
+    /// With the number of the inode, in the order in which they were noted. Not more than are synced one by
+    /// one: each keeps a file open.
+    files: Vec<(u64, File)>,
     /// There are more.
     is_many: bool,
 }
@@ -49,11 +50,11 @@ impl SyncBatch {
         let found = file.metadata()?;
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let device = pending.devices.entry(found.dev()).or_default();
-        if device.is_many || device.files.contains_key(&found.ino()) {
+        if device.is_many || device.files.iter().any(|(inode, _)| *inode == found.ino()) {
             return Ok(());
         }
         if device.files.len() < SYNC_ALONE_MAX {
-            device.files.insert(found.ino(), file.try_clone()?);
+            device.files.push((found.ino(), file.try_clone()?));
             return Ok(());
         }
         match can_sync_together() {
@@ -67,11 +68,11 @@ impl SyncBatch {
     pub(super) fn finish(&self) -> io::Result<()> {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         for (_, device) in std::mem::take(&mut *pending).devices {
-            match device.files.values().next() {
-                // The file was opened before the first write of the batch, so the kernel reports each failure
-                // since then.
-                Some(any) if device.is_many => sync_file_system_of(any)?,
-                _ => device.files.values().try_for_each(sync_alone)?,
+            match device.files.first() {
+                // It was opened before the first write of the batch, so the kernel reports each failure since
+                // then.
+                Some((_, first)) if device.is_many => sync_file_system_of(first)?,
+                _ => device.files.iter().try_for_each(|(_, file)| sync_alone(file))?,
             }
         }
         Ok(())

@@ -274,7 +274,7 @@ async fn pull_image(
     let told = |error: EngineError| error_chain(&error);
     engine.pull(name).await.map_err(told)?;
     let pulled = engine.image(name).await.map_err(told)?;
-    pulled.ok_or_else(|| format!("the engine has pulled the image {name} and lacks it"))
+    pulled.ok_or_else(|| format!("the engine lacks the image {name}, although it has pulled it"))
 }
 
 /// Returns the reason that the first process has not started the agent.
